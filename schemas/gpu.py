@@ -1,0 +1,64 @@
+"""What one GPU can do, from its vendor's data sheet; derates come from a calibration."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.model import FrozenModel
+
+
+class GpuProfile(FrozenModel):
+    """One GPU model. Peaks are data-sheet figures without sparsity, at `clock_mhz`."""
+
+    name: str
+    vendor: Literal["amd", "nvidia"]
+    arch: str
+    """Compiler target: gfx942, gfx950, sm_80, sm_90, sm_100."""
+    compute_units: int = Field(gt=0)
+    """CUs (AMD) or SMs (NVIDIA)."""
+    num_xcd: int = Field(default=1, gt=0)
+    """Dies that share one L2 each."""
+    clock_mhz: float = Field(gt=0)
+    lds_bytes: int = Field(gt=0)
+    """LDS or shared memory per compute unit."""
+    l2_bytes: int = Field(gt=0)
+    """L2 per XCD (AMD) or in all (NVIDIA)."""
+    bf16_tflops: float = Field(gt=0)
+    fp8_tflops: float | None = None
+    hbm_gb_per_s: float = Field(gt=0)
+    hbm_capacity_gb: float = Field(gt=0)
+    """Nameplate capacity, in 2^30 bytes as the data sheets of the field use it."""
+    usable_hbm_gb: float = Field(gt=0)
+    """What the framework can allocate, in 2^30 bytes."""
+    vector_tflops: float = Field(gt=0)
+    """Peak FP32 vector rate: softmax, reductions."""
+    sources: tuple[str, ...] = ()
+
+
+class Achievable(FrozenModel):
+    """Fractions of peak that real kernels reach on one GPU, each with where it comes from.
+
+    These are the only factors between the peak-clock models and a projected time.
+    """
+
+    gpu: str
+    calibrated: bool = False
+    """Whether the factors were fitted from measured training runs (else: published sweeps)."""
+    gemm_bf16: float = Field(gt=0, le=1.5)
+    """Multiplies the GEMM model's own rate (which already has tile and wave losses)."""
+    gemm_fp8: float = Field(gt=0, le=1.5)
+    attention: float = Field(gt=0, le=1.5)
+    hbm: float = Field(gt=0, le=1)
+    """Achieved fraction of peak HBM bandwidth in streaming passes."""
+    optimizer_hbm: float = Field(gt=0, le=1)
+    node_link: float = Field(gt=0, le=1)
+    pod_link: float = Field(gt=0, le=1)
+    cluster_link: float = Field(gt=0, le=1)
+    kernel_launch_us: float = Field(ge=0)
+    """Gap between dependent kernels on one stream."""
+    collective_launch_us: float = Field(ge=0)
+    iteration_overhead_ms: float = Field(ge=0)
+    """Per-iteration host work: data, logging, loss reduction."""
+    a2a_overlap: tuple[float, float, float, float] = (0.65, 0.75, 0.80, 0.85)
+    """Fraction of a DeepEP all-to-all that hides behind compute, by sync-free stage 0 to 3."""
+    sources: dict[str, str] = Field(default_factory=dict)

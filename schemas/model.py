@@ -1,0 +1,11 @@
+"""The base every one of our own formats is built on: frozen, and closed to keys it does not know."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class FrozenModel(BaseModel):
+    """A value: immutable, compared by content, refusing unknown keys and non-finite numbers."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
+    )
