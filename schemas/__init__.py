@@ -1,1 +1,1 @@
-"""The nouns of a search, as frozen pydantic models. Nothing here does I/O or imports our other packages."""
+"""The nouns of a search, as frozen pydantic models: no I/O, no imports of our other packages."""

@@ -111,7 +111,7 @@ class Architecture(FrozenModel):
         return self.moe_layers[min(layer, self.num_layers - 1)]
 
     def window_of(self, layer: int) -> int | None:
-        """The sliding window of decoder layer `layer` in keys, or None for full causal attention."""
+        """The sliding window of decoder layer `layer` in keys, None: full causal attention."""
         if self.sliding_window is None:
             return None
         if self.windowed_layers and not self.windowed_layers[min(layer, self.num_layers - 1)]:

@@ -1,4 +1,4 @@
-"""The base every one of our own formats is built on: frozen, and closed to keys it does not know."""
+"""The base of all our own formats: frozen, and closed to keys it does not know."""
 
 from pydantic import BaseModel, ConfigDict
 
