@@ -77,7 +77,9 @@ class KernelModels:
     def pass_ms(self, op: MemoryPass) -> float:
         """HBM traffic at the achieved fraction of its bandwidth, plus a gap per kernel."""
         gb_per_s = self.gpu.hbm_gb_per_s * self.achievable.hbm
-        return op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        return (
+            op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        )
 
     def optimizer_ms(self, num_bytes: float) -> float:
         """Optimizer traffic of `num_bytes` at the fraction of HBM that optimizers reach."""

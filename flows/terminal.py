@@ -1,0 +1,71 @@
+"""What verbs put on the terminal: JSON, tables of at most 100 columns, and lines."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_WIDTH = 100
+
+
+def print_json(value: Any) -> None:
+    """`value` on stdout as JSON, indented; pydantic models as their fields."""
+    print(json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False))
+
+
+def json_line(value: Any) -> str:
+    """`value` as JSON on one line."""
+    return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A console no wider than 100 columns; without colour where it is not a terminal."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal or made.width > MAX_WIDTH:
+        made.width = MAX_WIDTH
+    return made
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = ""
+) -> None:
+    """A table on stdout. A column whose name ends in `>` is numeric: right-aligned, never cut."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for name in columns:
+        if name.endswith(">"):
+            table.add_column(name[:-1], justify="right", no_wrap=True)
+        else:
+            table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.3g}"
+    return str(value)
+
+
+def say(line: str) -> None:
+    """One line about what is going on, on stderr."""
+    print(line, file=sys.stderr, flush=True)
