@@ -1,0 +1,23 @@
+"""Pipeline schedules: who runs what when, how long it takes, and what it keeps alive."""
+
+from projection.schedules.build import build
+from projection.schedules.memory import activation_high_water
+from projection.schedules.order import P2P, Durations, Op, TimedOp
+from projection.schedules.placement import V_SCHEDULES, stage_of
+from projection.schedules.schedule import PipelineSchedule, from_orders
+from projection.schedules.simulate import Timeline, simulate
+
+__all__ = [
+    "P2P",
+    "V_SCHEDULES",
+    "Durations",
+    "Op",
+    "PipelineSchedule",
+    "TimedOp",
+    "Timeline",
+    "activation_high_water",
+    "build",
+    "from_orders",
+    "simulate",
+    "stage_of",
+]
