@@ -129,8 +129,8 @@ def rank_parameters(
         else:
             tables.append(head)
     sizes += [table.total for table in tables]
-    ranked = sorted(sizes, reverse=True) + [0.0, 0.0]
-    linear = sorted((unit.linear_weights for unit in units), reverse=True) + [0.0, 0.0]
+    ranked = [*sorted(sizes, reverse=True), 0.0, 0.0]
+    linear = [*sorted((unit.linear_weights for unit in units), reverse=True), 0.0, 0.0]
     expert_weights = sum(unit.parameters.routed_experts for unit in units)
     return RankParameters(
         parameters=add(total, *tables),

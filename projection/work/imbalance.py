@@ -7,6 +7,7 @@ depends on experts per rank; between the measured points it is interpolated in t
 outside it is held.
 """
 
+from itertools import pairwise
 from math import log2
 
 from schemas.cluster import Cluster, MoeImbalance
@@ -39,7 +40,7 @@ def _interpolate(per_rank: float, column: int) -> float:
     """`MEASURED[column]` at `per_rank` experts, linear in the logarithm, held at both ends."""
     points = [(log2(row[0]), row[column]) for row in MEASURED]
     at = min(max(log2(per_rank), points[0][0]), points[-1][0])
-    for (left, low), (right, high) in zip(points, points[1:], strict=False):
+    for (left, low), (right, high) in pairwise(points):
         if at <= right:
             return low + (high - low) * (at - left) / (right - left)
     return points[-1][1]

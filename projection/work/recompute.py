@@ -6,9 +6,11 @@ name them (Megatron-LM `transformer_block.py`). Selective re-runs named modules 
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from projection.operations import LayerWork, ModuleWork
 from projection.stages import Chunk
+from schemas.errors import WorkloadError
 from schemas.trial import NormalTrial
 
 SELECTIVE_MODULES = {
@@ -85,10 +87,21 @@ NOTHING = SelectiveRecompute()
 
 
 def selective(trial: NormalTrial) -> SelectiveRecompute:
-    """The modules `trial` recomputes in every layer; nothing unless its granularity is selective."""
+    """The modules `trial` recomputes in every layer; nothing unless its granularity says so.
+
+    Raises:
+        WorkloadError: a module Megatron does not know, with the nearest right spelling.
+    """
     if trial.recompute_granularity != "selective":
         return NOTHING
     names = trial.recompute_modules or DEFAULT_SELECTIVE
+    for name in names:
+        if name not in SELECTIVE_MODULES:
+            near = get_close_matches(name, SELECTIVE_MODULES, n=1)
+            raise WorkloadError(
+                f"unknown recompute module {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else ", ".join(SELECTIVE_MODULES),
+            )
     parts = [SELECTIVE_MODULES[name] for name in names]
     return SelectiveRecompute(
         frozenset(name for reruns, _ in parts for name in reruns),
