@@ -89,7 +89,7 @@ class TimeModel:
         pipeline = self._pipeline(trial, degrees, shape, stages, models)
         breakdown = dict(pipeline.times.breakdown_ms)
         comm, algorithms = dict(pipeline.comm_ms), dict(pipeline.comm_algorithms)
-        extra = self._data_parallel(trial, degrees, shape, pipeline, models, algorithms)
+        extra = self._data_parallel(trial, shape, pipeline, models, algorithms)
         breakdown |= extra
         comm |= {name: value for name, value in extra.items() if value}
         breakdown["optimizer"] = self._optimizer(trial, degrees, shape, models)
@@ -208,7 +208,7 @@ class TimeModel:
         """Times of one layer, shared by all trials whose relevant shape and groups agree."""
         layer_key: LayerKey = self._catalog.key(kind, shape)
         placement = pricing.models.placement
-        groups = (placement.group("tp"), placement.group("cp"))
+        groups: tuple[Group, ...] = (placement.group("tp"), placement.group("cp"))
         if kind.moe:
             groups += (pricing.expert_group, placement.group("etp"))
         overlap = pricing.deepep_overlap if kind.moe else 0.0
@@ -223,7 +223,6 @@ class TimeModel:
     def _data_parallel(
         self,
         trial: NormalTrial,
-        degrees: Degrees,
         shape: WorkShape,
         pipeline: _Pipeline,
         models: KernelModels,
