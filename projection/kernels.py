@@ -66,9 +66,13 @@ class KernelModels:
         known = self._memo.get(key)
         if known is not None:
             return known
-        model = attention_backward_ms if backward else attention_forward_ms
         launch_ms = self.achievable.kernel_launch_us * 1e-3
-        time_ms = model(op, self.gpu) / self.achievable.attention + launch_ms
+        factor = self.achievable.attention
+        if backward:
+            factor = self.achievable.attention_backward or factor
+            time_ms = attention_backward_ms(op, self.gpu) / factor + launch_ms
+        else:
+            time_ms = attention_forward_ms(op, self.gpu) / factor + launch_ms
         if len(self._memo) >= MEMO_LIMIT:
             self._memo.clear()
         self._memo[key] = time_ms
@@ -77,7 +81,9 @@ class KernelModels:
     def pass_ms(self, op: MemoryPass) -> float:
         """HBM traffic at the achieved fraction of its bandwidth, plus a gap per kernel."""
         gb_per_s = self.gpu.hbm_gb_per_s * self.achievable.hbm
-        return op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        return (
+            op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        )
 
     def optimizer_ms(self, num_bytes: float) -> float:
         """Optimizer traffic of `num_bytes` at the fraction of HBM that optimizers reach."""
