@@ -66,9 +66,13 @@ class KernelModels:
         known = self._memo.get(key)
         if known is not None:
             return known
-        model = attention_backward_ms if backward else attention_forward_ms
         launch_ms = self.achievable.kernel_launch_us * 1e-3
-        time_ms = model(op, self.gpu) / self.achievable.attention + launch_ms
+        factor = self.achievable.attention
+        if backward:
+            factor = self.achievable.attention_backward or factor
+            time_ms = attention_backward_ms(op, self.gpu) / factor + launch_ms
+        else:
+            time_ms = attention_forward_ms(op, self.gpu) / factor + launch_ms
         if len(self._memo) >= MEMO_LIMIT:
             self._memo.clear()
         self._memo[key] = time_ms

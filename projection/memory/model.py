@@ -1,0 +1,130 @@
+"""The memory of trials of one workload on one cluster, memoised by what each part depends on."""
+
+from projection.degrees import Degrees
+from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
+from projection.memory.regime import Sharding, bytes_per_parameter
+from projection.memory.report import MemoryContext, MemoryReport, memory_report
+from projection.memory.static import Fp8Weights
+from projection.schedules import build
+from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.context import work_shape
+from projection.work.imbalance import moe_imbalance
+from projection.work.layer import LayerKind
+from projection.work.recompute import SelectiveRecompute, selective
+from projection.work.shape import WorkShape
+from schemas.cluster import Cluster
+from schemas.trial import NormalTrial
+from schemas.workload import Workload
+
+
+def sharding_of(trial: NormalTrial, degrees: Degrees) -> Sharding:
+    """What divides states: dp × cp ranks for dense parameters, edp for routed experts."""
+    return Sharding(
+        dense=degrees.dp * trial.cp,
+        expert=degrees.edp,
+        shards_optimizer=trial.use_distributed_optimizer,
+        shards_weights=trial.use_torch_fsdp2,
+    )
+
+
+def fp8_weights(trial: NormalTrial, workload: Workload) -> Fp8Weights:
+    """FP8 copies of linear weights: one byte, and one more where the transpose is cached."""
+    if trial.fp8 == "none":
+        return Fp8Weights()
+    copies = 2.0 if workload.precision.fp8_weight_transpose_cache else 1.0
+    return Fp8Weights(copies, workload.precision.fp8_param_gather)
+
+
+class MemoryModel:
+    """Memory per pipeline rank of any trial of one workload on one cluster."""
+
+    def __init__(self, workload: Workload, cluster: Cluster, catalog: Catalog) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._catalog = catalog
+        self._regime = bytes_per_parameter(workload.precision)
+        self._layers: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
+        self._chunks: dict[tuple[object, ...], tuple[tuple[ChunkMemory, ...], ...]] = {}
+        self._parameters: dict[tuple[object, ...], tuple[RankParameters, ...]] = {}
+        self._reports: dict[tuple[object, ...], MemoryReport] = {}
+
+    def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
+        """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
+        load = moe_imbalance(self._workload, self._cluster, trial.ep).layer
+        shape = work_shape(trial, self._workload, routed_load=load)
+        context = MemoryContext(
+            regime=self._regime,
+            sharding=sharding_of(trial, degrees),
+            fp8=fp8_weights(trial, self._workload),
+            world_size=self._cluster.world_size,
+        )
+        key = (
+            shape,
+            stage_key(trial),
+            recompute_key(trial),
+            degrees.num_microbatches,
+            context.sharding,
+            context.fp8,
+        )
+        found = self._reports.get(key)
+        if found is None:
+            schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+            ranks = list(
+                zip(self.parameters(trial, shape), self._chunk_rows(trial, shape), strict=True)
+            )
+            found = memory_report(ranks, schedule, context)
+            self._reports[key] = found
+        return found
+
+    def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
+        """Parameters of every rank on one GPU."""
+        key = (shape.tp, shape.ep, shape.etp, shape.padded_vocab, stage_key(trial))
+        found = self._parameters.get(key)
+        if found is None:
+            stages = self._catalog.stages(trial)
+
+            def layer_of(kind: LayerKind) -> LayerMemory:
+                return self.layer(kind, shape, SelectiveRecompute())
+
+            found = tuple(
+                rank_parameters(self._workload.architecture, stages, rank, layer_of)
+                for rank in range(trial.pp)
+            )
+            self._parameters[key] = found
+        return found
+
+    def layer(
+        self, kind: LayerKind, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> LayerMemory:
+        """Memory of one layer of `kind`."""
+        layer_key = self._catalog.key(kind, shape)
+        key = (layer_key, recompute)
+        found = self._layers.get(key)
+        if found is None:
+            work = self._catalog.work(layer_key)
+            found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
+            self._layers[key] = found
+        return found
+
+    def _chunk_rows(
+        self, trial: NormalTrial, shape: WorkShape
+    ) -> tuple[tuple[ChunkMemory, ...], ...]:
+        """Per-microbatch bytes of every [rank][chunk]."""
+        key = (shape, stage_key(trial), recompute_key(trial))
+        found = self._chunks.get(key)
+        if found is None:
+            recompute = selective(trial)
+
+            def layer_of(kind: LayerKind) -> LayerMemory:
+                return self.layer(kind, shape, recompute)
+
+            found = tuple(
+                tuple(
+                    chunk_memory(self._workload.architecture, trial, chunk, layer_of)
+                    for chunk in row
+                )
+                for row in self._catalog.stages(trial).chunks
+            )
+            self._chunks[key] = found
+        return found
