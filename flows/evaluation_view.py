@@ -8,15 +8,12 @@ if TYPE_CHECKING:
 
 def print_evaluation(evaluation: "Evaluation") -> None:
     """The evaluation on stdout, at most 100 columns wide."""
-    from flows.terminal import console
-
-    out = console()
     for line in summary_lines(evaluation):
-        out.print(line, soft_wrap=False, markup=False)
+        print(line)
     if evaluation.legal:
         _print_breakdowns(evaluation)
     for warning in evaluation.warnings:
-        out.print(f"warning: {warning}", markup=False)
+        print(f"warning: {warning}")
 
 
 def summary_lines(evaluation: "Evaluation") -> list[str]:

@@ -53,7 +53,16 @@ def print_table(
             table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    console().print(table)
+    print(rendered(table), end="")
+
+
+def rendered(*parts: Any) -> str:
+    """What rich makes of `parts`. It is printed by us: rich exits the process on a broken pipe."""
+    out = console()
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    return captured.get()
 
 
 def _cell(value: object) -> str:

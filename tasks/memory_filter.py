@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schemas.errors import UserError
 from schemas.evaluation import Evaluation
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial
@@ -13,8 +12,6 @@ from tasks.seed_batch import NumberedTrial
 
 DOES_NOT_FIT = "does_not_fit"
 IMPLIED_OOM = "implied_oom"
-ORACLE_REFUSED = "oracle_refused"
-"""The oracle gives no answer: say, a schedule that cannot be built for these sizes."""
 
 Judge = Callable[[NumberedTrial], Verdict]
 """The legality rules for one trial; the baseline is judged as a file, the rest as proposals."""
@@ -62,10 +59,9 @@ def memory_filter(
         if trial.number != 0 and (implied := _implied(trial, known)) is not None:
             yield implied
             continue
-        try:
-            memory = evaluator.memory(trial.trial)
-        except UserError as refusal:
-            yield Rejection(trial.number, trial.trial_id, ORACLE_REFUSED, str(refusal))
+        memory = evaluator.memory(trial.trial)
+        if not memory.legal:
+            yield impossible(trial, memory)
             continue
         if not memory.fits:
             known[trial.number] = trial.trial
@@ -79,6 +75,12 @@ def _illegal(trial: NumberedTrial, verdict: Verdict) -> Rejection:
     first, *others = verdict.violations
     reason = first.reason + "".join(f"; {other.reason}" for other in others)
     return Rejection(trial.number, trial.trial_id, first.code, reason)
+
+
+def impossible(trial: NumberedTrial, evaluation: Evaluation) -> Rejection:
+    """What the rules let pass and the oracle finds physically impossible."""
+    code, reason = evaluation.reason_code or "impossible", evaluation.reason or "impossible"
+    return Rejection(trial.number, trial.trial_id, code, reason)
 
 
 def _implied(trial: NumberedTrial, known: Mapping[int, NormalTrial]) -> Rejection | None:

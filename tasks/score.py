@@ -3,20 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from schemas.errors import UserError
 from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial
 from tasks.evaluators import Evaluator
-from tasks.memory_filter import ORACLE_REFUSED, Rejection, Survivor
+from tasks.memory_filter import Rejection, Survivor, impossible
 
 Known = Callable[[NormalTrial], Evaluation | None]
 """What has been evaluated before under the same signature and mode, by this run or another."""
 
-Answer = Evaluation | UserError
-"""An evaluation, or why the oracle will not give one (a schedule that cannot be built)."""
-
-ScoreMany = Callable[[Sequence[NormalTrial]], Iterator[tuple[int, Answer]]]
-"""Scores a batch, yielding (index, answer) in whatever order they finish."""
+ScoreMany = Callable[[Sequence[NormalTrial]], Iterator[tuple[int, Evaluation]]]
+"""Scores a batch, yielding (index, evaluation) in whatever order they finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +44,17 @@ def score(
             yield Scored(survivor, evaluation, from_cache=True)
     for index, answer in score_many([survivor.trial.trial for survivor in unknown]):
         survivor = unknown[index]
-        if isinstance(answer, Evaluation):
+        if answer.legal:
             yield Scored(survivor, answer, from_cache=False)
         else:
-            trial = survivor.trial
-            yield Rejection(trial.number, trial.trial_id, ORACLE_REFUSED, str(answer))
+            yield impossible(survivor.trial, answer)
 
 
 def one_by_one(evaluator: Evaluator) -> ScoreMany:
     """Scores in this process, in order."""
 
-    def score_many(trials: Sequence[NormalTrial]) -> Iterator[tuple[int, Answer]]:
+    def score_many(trials: Sequence[NormalTrial]) -> Iterator[tuple[int, Evaluation]]:
         for index, trial in enumerate(trials):
-            yield index, score_one(evaluator, trial)
+            yield index, evaluator.score(trial)
 
     return score_many
-
-
-def score_one(evaluator: Evaluator, trial: NormalTrial) -> Answer:
-    """The evaluator's answer, or its refusal as a value."""
-    try:
-        return evaluator.score(trial)
-    except UserError as refusal:
-        return refusal

@@ -13,9 +13,10 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
+from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial
 from tasks.evaluators import Evaluator
-from tasks.score import Answer, ScoreMany, one_by_one, score_one
+from tasks.score import ScoreMany, one_by_one
 
 MakeEvaluator = Callable[[], Evaluator]
 """Builds the evaluator inside a worker; must pickle."""
@@ -52,7 +53,7 @@ def available_cpus() -> int:
 
 def score_in_pool(
     make_evaluator: MakeEvaluator, num_workers: int, trials: Sequence[NormalTrial]
-) -> Iterator[tuple[int, Answer]]:
+) -> Iterator[tuple[int, Evaluation]]:
     """(index, evaluation) of each trial, as they arrive."""
     chunks = iter([range(i, min(i + CHUNK, len(trials))) for i in range(0, len(trials), CHUNK)])
     with _workers(make_evaluator, num_workers) as connections:
@@ -94,7 +95,7 @@ def _workers(make_evaluator: MakeEvaluator, count: int) -> Iterator[list[Connect
             process.join()
 
 
-def _receive(connection: Connection) -> list[Answer]:
+def _receive(connection: Connection) -> list[Evaluation]:
     answer = connection.recv()
     if isinstance(answer, BaseException):
         raise answer
@@ -111,7 +112,7 @@ def _work(connection: Connection, make_evaluator: MakeEvaluator) -> None:
         except EOFError:
             return
         try:
-            answer: object = [score_one(evaluator, trial) for trial in trials]
+            answer: object = [evaluator.score(trial) for trial in trials]
         except Exception as error:  # noqa: BLE001 - raised again in the parent
             answer = error
         try:
