@@ -1,5 +1,6 @@
 """The event log of a run, the state folded from it, and the read models drawn from the state."""
 
+from storage.exports import write_exports
 from storage.folding import fold
 from storage.log import Entry, EventLog
 from storage.run_ids import fresh_run_id
@@ -21,4 +22,5 @@ __all__ = [
     "list_runs",
     "remaining_plan",
     "verify",
+    "write_exports",
 ]

@@ -4,7 +4,6 @@ import hashlib
 from datetime import UTC, datetime
 
 from schemas.events import SCHEMA_VERSION, Envelope, Event
-from storage.canonical import canonical
 from storage.codec import payload_of
 
 
@@ -62,18 +61,21 @@ def event_hash(
     prev_hash: str,
     payload: str,
 ) -> str:
-    """sha256(prev_hash ‖ canonical(envelope without hash) ‖ payload), 64 hex digits."""
-    envelope = {
-        "run_id": run_id,
-        "seq": seq,
-        "type": type,
-        "schema_version": schema_version,
-        "round": round,
-        "trial": trial,
-        "at": at.isoformat(timespec="microseconds"),
-        "prev_hash": prev_hash,
-    }
-    return hashlib.sha256((prev_hash + canonical(envelope) + payload).encode()).hexdigest()
+    """sha256(prev_hash ‖ canonical(envelope without hash) ‖ payload), 64 hex digits.
+
+    The envelope's canonical JSON is spelled out: its keys are fixed, its texts need no escaping
+    (`checked_run_id`, the names of events, hex digits), and this runs once per event read.
+    """
+    envelope = (
+        f'{{"at":"{at.isoformat(timespec="microseconds")}","prev_hash":"{prev_hash}",'
+        f'"round":{_number(round)},"run_id":"{run_id}","schema_version":{schema_version},'
+        f'"seq":{seq},"trial":{_number(trial)},"type":"{type}"}}'
+    )
+    return hashlib.sha256(f"{prev_hash}{envelope}{payload}".encode()).hexdigest()
+
+
+def _number(value: int | None) -> str:
+    return "null" if value is None else str(value)
 
 
 def flaw(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:

@@ -25,6 +25,7 @@ from schemas.events import (
 )
 from schemas.legality import LegalAxes
 from storage.codec import event_of
+from storage.collection import cycle_collection_paused
 from storage.ranking import rank
 from storage.reading import BadEvent, Record
 from storage.state import Note, Round, Spent, State, Trial
@@ -39,7 +40,8 @@ def fold(envelopes: Iterable[Envelope], start: State | None = None) -> State:
         DamagedLog: an event that cannot follow those before it, named; or there is none at all.
         UnknownEvent: an event is newer than this Refold.
     """
-    return fold_records((Record(e, event_of(e)) for e in envelopes), start)
+    with cycle_collection_paused():
+        return fold_records((Record(e, event_of(e)) for e in envelopes), start)
 
 
 def fold_records(records: Iterable[Record], start: State | None = None) -> State:
@@ -72,7 +74,9 @@ class _Folder:
         self.interrupted: RunInterrupted | None = None
         self.resumed: list[RunResumed] = []
         self.recoveries: list[TailRecovered] = []
-        self.spent = Spent()
+        self.seeds = self.proposals = self.perf_calls = self.benchmark_calls = 0
+        self.spent_rounds = 0
+        self.wall_clock_s = 0.0
 
     @classmethod
     def first(cls, envelope: Envelope, event: Event) -> "_Folder":
@@ -100,7 +104,10 @@ class _Folder:
         folder.finished, folder.interrupted = start.finished, start.interrupted
         folder.resumed = list(start.resumed)
         folder.recoveries = list(start.recoveries)
-        folder.spent = start.spent
+        spent = start.spent
+        folder.seeds, folder.proposals = spent.seeds, spent.proposals
+        folder.perf_calls, folder.benchmark_calls = spent.perf_calls, spent.benchmark_calls
+        folder.spent_rounds, folder.wall_clock_s = spent.rounds, spent.wall_clock_s
         return folder
 
     def state(self) -> State:
@@ -123,7 +130,14 @@ class _Folder:
             interrupted=self.interrupted,
             resumed=tuple(self.resumed),
             recoveries=tuple(self.recoveries),
-            spent=self.spent,
+            spent=Spent(
+                seeds=self.seeds,
+                proposals=self.proposals,
+                perf_calls=self.perf_calls,
+                benchmark_calls=self.benchmark_calls,
+                rounds=self.spent_rounds,
+                wall_clock_s=self.wall_clock_s,
+            ),
             in_flight=tuple(self.open_trials),
         )
 
@@ -152,8 +166,7 @@ class _Folder:
         """Count the time since the event before, unless the process was dead between the two."""
         if isinstance(event, RunResumed | TailRecovered):
             return
-        elapsed_s = max(0.0, (envelope.at - self.last_at).total_seconds())
-        self.spent = replace(self.spent, wall_clock_s=self.spent.wall_clock_s + elapsed_s)
+        self.wall_clock_s += max(0.0, (envelope.at - self.last_at).total_seconds())
 
     def _resumed(self, envelope: Envelope, event: RunResumed) -> None:
         if self.finished is not None and not event.reopened:
@@ -208,7 +221,7 @@ class _Folder:
             self.rounds.append(Round(number, event, envelope.at))
             self.round_trials = []
             if event.proposer != "seed":
-                self.spent = replace(self.spent, rounds=self.spent.rounds + 1)
+                self.spent_rounds += 1
 
     def _round_finished(self, envelope: Envelope, event: RoundFinished) -> None:
         current = self._round()
@@ -238,19 +251,16 @@ class _Folder:
             self.open_trials[number] = None
             self.round_trials.append(number)
             if current.started.proposer == "seed":
-                self.spent = replace(self.spent, seeds=self.spent.seeds + 1)
+                self.seeds += 1
             else:
-                self.spent = replace(self.spent, proposals=self.spent.proposals + 1)
+                self.proposals += 1
 
     def _scored(self, envelope: Envelope, event: TrialScored) -> None:
         trial = self._decided(envelope, event.trial_id, scored=event)
         if event.evaluation.trial_id != event.trial_id:
             self._impossible(envelope, f"scores with the evaluation of {event.evaluation.trial_id}")
-        self.spent = replace(
-            self.spent,
-            perf_calls=self.spent.perf_calls + 1,
-            benchmark_calls=self.spent.benchmark_calls + (event.evaluation.source in _MEASURED),
-        )
+        self.perf_calls += 1
+        self.benchmark_calls += event.evaluation.source in _MEASURED
         if trial.score is not None:
             place = rank(trial.number, trial.score)
             if self.incumbent is None or place < self.incumbent:
@@ -276,7 +286,15 @@ class _Folder:
             self._impossible(envelope, f"decides trial {number}, which is {trial.status} already")
         if trial.proposed.trial_id != trial_id:
             self._impossible(envelope, f"decides trial {number} under another id, {trial_id}")
-        decided = replace(trial, rejected=rejected, scored=scored, decided_at=envelope.at)
+        decided = Trial(
+            trial.number,
+            trial.round,
+            trial.proposed,
+            trial.proposed_at,
+            rejected,
+            scored,
+            envelope.at,
+        )
         self.trials[trial.number] = decided
         del self.open_trials[trial.number]
         return decided

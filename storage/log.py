@@ -32,6 +32,7 @@ from storage.backends.lease import Lease
 from storage.backends.local_lease import this_process
 from storage.canonical import sha256_hex
 from storage.chain import seal
+from storage.collection import cycle_collection_paused
 from storage.columns import hot_columns
 from storage.folding import fold_records
 from storage.heads import Head, read_anchor, write_anchor
@@ -148,7 +149,8 @@ class EventLog:
         lease = backend.acquire(lease_key(run_id), this_process(clock())) if exclusive else None
         log = cls(backend, run_id, lease=lease, writing=True, clock=clock, secrets=secrets)
         try:
-            log._catch_up(recover=exclusive)
+            with cycle_collection_paused():
+                log._catch_up(recover=exclusive)
         except BaseException:
             log.close()
             raise
@@ -201,11 +203,13 @@ class EventLog:
 
     def read(self) -> list[Envelope]:
         """All envelopes on disk, verified; raises as `iterate` does."""
-        return [record.envelope for record in self.iterate()]
+        with cycle_collection_paused():
+            return [record.envelope for record in self.iterate()]
 
     def state(self) -> State:
         """What the run knows: the fold of its events; raises as `iterate` does."""
-        return fold_records(self.iterate())
+        with cycle_collection_paused():
+            return fold_records(self.iterate())
 
     def refresh(self) -> None:
         """Verify the run again and stand at its end, after `StaleWriter` for one."""

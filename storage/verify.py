@@ -9,6 +9,7 @@ from schemas.events import Event
 from schemas.model import FrozenModel
 from storage.backends import SegmentStore
 from storage.canonical import canonical
+from storage.collection import cycle_collection_paused
 from storage.folding import fold_records
 from storage.log import read_blob
 from storage.reading import BadEvent, Extent, Record, records, survey
@@ -55,7 +56,8 @@ def verify(store: Store | Path, run_id: str) -> Report:
         return Report(run_id=run_id, problem=str(error))
     check = _Check(backend, extent)
     try:
-        fold_records(check.passing(records(backend, extent)))
+        with cycle_collection_paused():
+            fold_records(check.passing(records(backend, extent)))
         check.blobs()
     except BadEvent as error:
         return check.report(str(error), error.seq)

@@ -40,12 +40,20 @@ _MARKERS: Final = {
 """Keys that, when set, say that a model has layers of another kind."""
 
 
-def refuse_name(name: str, asked_by: str) -> None:
-    """Raise UnsupportedModel when `name` is a model file known not to be describable."""
+def published_layers(name: str) -> str | None:
+    """What layers the model of the file `name` is known to have, where they are not describable."""
     stem = Path(name).name.removesuffix(".yaml").lower()
     for family in _families():
         if any(fnmatchcase(stem, pattern) for pattern in family["names"]):
-            raise UnsupportedModel(f"{asked_by}: {Path(name).name}: unsupported: {family['what']}")
+            return family["what"]
+    return None
+
+
+def refuse_name(name: str, asked_by: str) -> None:
+    """Raise UnsupportedModel when `name` is a model file known not to be describable."""
+    what = published_layers(name)
+    if what is not None:
+        raise UnsupportedModel(f"{asked_by}: {Path(name).name}: unsupported: {what}")
 
 
 def refuse_model_type(model_type: str, asked_by: str) -> None:

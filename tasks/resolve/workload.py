@@ -27,6 +27,7 @@ from tasks.resolve.redaction import secret_paths
 from tasks.resolve.settings import Settings
 from tasks.resolve.shipped import PRESETS
 from tasks.resolve.sources import PresetSearch, Source, shipped
+from tasks.resolve.unsupported import published_layers
 from tasks.resolve.yaml_file import YamlFile
 
 _FRAMEWORKS: Final = ("megatron",)
@@ -169,6 +170,7 @@ def effective_settings(
         warnings=(
             *_module_misspellings(document, here),
             *misspellings(document, (*here, "overrides")),
+            *_other_layers(model),
             *secrets,
         ),
         name=_name(document, path),
@@ -201,7 +203,7 @@ def _trainer(document: Document, label: str) -> str:
         near = next((key for key in document.values if key.startswith("modul")), None)
         hint = f"; did you mean modules instead of {near}?" if modules is None and near else ""
         raise WorkloadError(f"{_where(document, ('modules',), label)}: {problem}{hint}")
-    trainers = [name for name in modules if "trainer" in name]
+    trainers: list[str] = [name for name in modules if "trainer" in name]
     if len(trainers) != 1:
         found = ", ".join(trainers or modules) or "nothing"
         want = "exactly one module whose name contains 'trainer'"
@@ -264,6 +266,14 @@ def _module_misspellings(document: Document, here: tuple[str, ...]) -> list[str]
         for key in document.below(*here).values
         if key not in (*_MODULE_KEYS, "name", "stage")
     ]
+
+
+def _other_layers(model: Source) -> list[str]:
+    """A warning for a model whose published layers are of another kind than its file's."""
+    published = published_layers(model.path.name)
+    if published is None or model.shipped:
+        return []
+    return [f"{model.label}: the model of this name has {published}; projected as the file says"]
 
 
 def _name(document: Document, path: Path) -> str:
