@@ -1,9 +1,11 @@
 """Writes a run's artefacts: all of them read models, all of them byte-identical when repeated."""
 
+import os
 from pathlib import Path
 
 from flows.terminal import say
-from schemas.errors import RunLocked
+from schemas.errors import RunLocked, UserError
+from schemas.workload import Workload
 from storage import EventLog, State, Store, write_exports
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
@@ -11,16 +13,41 @@ from tasks.picture import picture_of
 PICTURE = "trials.png"
 
 
-def write_artefacts(store: Store, state: State, out_dir: Path | None) -> Path:
+def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> Path:
     """Every artefact of `state` into `out_dir` (None: where the run was started with).
 
     Raises:
-        LogError: the folder cannot be written.
+        UserError: the folder cannot be written.
     """
     folder = out_dir or Path(state.spec.out_dir or "tuning_runs")
-    write_exports(state, folder, store=store)
-    (folder / PICTURE).write_bytes(draw_trials(picture_of(state)))
+    write_exports(state, workload, folder)
+    write_picture(folder / PICTURE, draw_trials(picture_of(state)))
     return folder
+
+
+def write_picture(path: Path, data: bytes) -> None:
+    """Puts the picture in place by a rename; nothing, if it is there already.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        if path.is_file() and path.read_bytes() == data:
+            return
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def workload_of(log: EventLog, state: State) -> Workload:
+    """The workload a run was started with, from its blob.
+
+    Raises:
+        DamagedLog: it is missing or changed.
+    """
+    return Workload.model_validate_json(log.get_blob(state.spec.workload_blob))
 
 
 def export_run(store: Store, run_id: str, out_dir: Path | None) -> Path:
@@ -33,4 +60,6 @@ def export_run(store: Store, run_id: str, out_dir: Path | None) -> Path:
             log.anchor_head()
     except RunLocked as locked:
         say(f"{locked}; exporting what it has written so far")
-    return write_artefacts(store, EventLog.open(store, run_id).state(), out_dir)
+    log = EventLog.open(store, run_id)
+    state = log.state()
+    return write_artefacts(state, workload_of(log, state), out_dir)

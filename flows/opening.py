@@ -17,7 +17,8 @@ from schemas.events import RunResumed, RunStarted
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, State, Store, fresh_run_id, list_runs
 from storage.canonical import canonical, sha256_hex
-from tasks.inputs import Inputs
+from tasks.inputs import Inputs, secrets_in
+from tasks.resolve.environment import search_dotenv
 
 DEFAULT_OUT_DIR = Path("tuning_runs")
 UNFINISHED = ("open", "interrupted")
@@ -92,6 +93,7 @@ def inputs_of_run(store: Store, run_id: str) -> Inputs:
         workload=Workload.model_validate_json(log.get_blob(spec.workload_blob)),
         cluster=Cluster.model_validate_json(log.get_blob(spec.cluster_blob)),
         search=spec.search,
+        known_secrets=secrets_in(search_dotenv(os.environ, Path.cwd())),
     )
 
 

@@ -1,20 +1,19 @@
 """Runs a search for the command line: where, under what, and what is said at its end."""
 
+import json
 import os
-import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from flows.artefacts import workload_of, write_artefacts
 from flows.interrupts import Interrupted
 from flows.opening import store_of
 from flows.prefect_shell import api, revealed
 from flows.requests import ResumeRequest, TuneRequest
 from flows.terminal import print_json, say
 from schemas.errors import NothingLegal
-
-if TYPE_CHECKING:
-    from storage import State, Store
+from storage import EventLog
+from storage.exports.ledger import summary_json
+from storage.exports.printed import printed_result
 
 Request = TuneRequest | ResumeRequest
 
@@ -26,8 +25,6 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
         NothingLegal: it ended without a recipe; artefacts are written all the same.
         Interrupted: said how to resume; the caller ends the process.
     """
-    from flows.artefacts import write_artefacts
-
     store = store_of(request.store)
     keep_caches_under(store.root)
     try:
@@ -38,9 +35,24 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
             f"interrupted; refold resume {stopped.run_id}{_store_option(request)} goes on from here"
         )
         raise
-    state = _state(store, run_id)
-    out_dir = write_artefacts(store, state, request.out_dir)
-    _print_result(state, out_dir, as_json=as_json)
+    log = EventLog.open(store, run_id)
+    state = log.state()
+    workload = workload_of(log, state)
+    out_dir = write_artefacts(state, workload, request.out_dir)
+    if as_json:
+        print_json(json.loads(summary_json(state, workload)))
+    else:
+        print(printed_result(state, workload))
+        print(f"artefacts are in {out_dir}")
+    if state.finished is not None and state.finished.recipe_trial is None:
+        raise NothingLegal(
+            "nothing legal fits: " + "; ".join(state.finished.binding_constraints[:1]),
+            hint=f"refold show {run_id} lists every candidate and why it was rejected",
+        )
+
+
+def _store_option(request: Request) -> str:
+    return f" --store {request.store}" if request.store else ""
 
 
 def _run(request: Request, *, under_prefect: bool) -> str:
@@ -63,9 +75,3 @@ def _run(request: Request, *, under_prefect: bool) -> str:
 def keep_caches_under(root: Path) -> None:
     """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
     os.environ.setdefault("MPLCONFIGDIR", str((root / "cache" / "matplotlib").absolute()))
-
-
-def _state(store: "Store", run_id: str) -> "State":
-    from storage import EventLog
-
-    return EventLog.open(store, run_id).state()

@@ -1,21 +1,31 @@
 """The resolve step: two files become the values everything else is a function of."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import SecretStr
 
 from projection.gemm import GemmModel, gemm_model
-from projection.oracle import Oracle, signature_of
+from projection.oracle import Oracle
+from projection.signature import signature_of
 from schemas.cluster import Cluster
-from schemas.search import SearchSpec
+from schemas.errors import WorkloadError
+from schemas.search import LlmSettings, SearchSpec
 from schemas.signature import Signature
 from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
 from tasks.resolve import resolve_cluster, resolve_workload
+from tasks.resolve.environment import search_dotenv
+from tasks.resolve.redaction import is_secret_key, redact
+from tasks.resolve.yaml_file import read_yaml
+
+SHIPPED = "refold:"
+"""How the names of files that ship with Refold begin."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ def resolve_pair(
     """
     resolved = resolve_cluster(target_cluster, env=env)
     job = resolve_workload(workload, model_path=model_path, env=env)
+    environment = search_dotenv(os.environ if env is None else env, Path.cwd())
     budget = resolved.search.budget
     if (seeds := search.pop("seed_budget", None)) is not None:
         budget = budget.model_copy(update={"seed_budget": seeds})
@@ -100,6 +111,28 @@ def resolve_pair(
         cluster=resolved.cluster,
         search=resolved.search.model_copy(update={**changes, "budget": budget}),
         warnings=(*job.warnings, *resolved.warnings),
-        files=resolved.files,
+        files={**_texts_of(job), **resolved.files},
         llm_model=resolved.llm.model,
+        known_secrets=secrets_in(environment) | _key_of(resolved.llm),
     )
+
+
+def secrets_in(environment: Mapping[str, str]) -> frozenset[SecretStr]:
+    """The values of variables whose names say that they are keys, `.env` files included."""
+    return frozenset(
+        SecretStr(value) for name, value in environment.items() if value and is_secret_key(name)
+    )
+
+
+def _key_of(llm: LlmSettings) -> frozenset[SecretStr]:
+    return frozenset() if llm.api_key is None else frozenset({llm.api_key})
+
+
+def _texts_of(workload: Workload) -> dict[str, str]:
+    """The user's own files behind a workload, without secrets; shipped presets have a version."""
+    own = [label for label in workload.files if not label.startswith(SHIPPED)]
+    texts = {}
+    for label in own:
+        document = read_yaml(Path(label), label, WorkloadError).document
+        texts[label] = yaml.safe_dump(redact(document), sort_keys=False, allow_unicode=True)
+    return texts
