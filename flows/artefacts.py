@@ -1,12 +1,15 @@
 """Writes a run's artefacts: all of them read models, all of them byte-identical when repeated."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 from flows.terminal import say
+from projection.legality.derived import derived_settings
 from schemas.errors import RunLocked, UserError
 from schemas.workload import Workload
 from storage import EventLog, State, Store, write_exports
+from storage.exports.printed import printed_result
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
 
@@ -20,7 +23,7 @@ def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> P
         UserError: the folder cannot be written.
     """
     folder = out_dir or Path(state.spec.out_dir or "tuning_runs")
-    write_exports(state, workload, folder)
+    write_exports(state, workload, folder, derived=partial(derived_settings, workload=workload))
     write_picture(folder / PICTURE, draw_trials(picture_of(state)))
     return folder
 
@@ -39,6 +42,13 @@ def write_picture(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def closing_text(state: State, workload: Workload) -> str:
+    """The best configuration and its exports, or what stood in the way of any."""
+    best = state.best
+    derived = None if best is None else derived_settings(best.proposed.config, workload)
+    return printed_result(state, workload, derived)
 
 
 def workload_of(log: EventLog, state: State) -> Workload:

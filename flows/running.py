@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from flows.artefacts import workload_of, write_artefacts
+from flows.artefacts import closing_text, workload_of, write_artefacts
 from flows.interrupts import Interrupted
 from flows.opening import store_of
 from flows.prefect_shell import api, revealed
@@ -13,7 +13,6 @@ from flows.terminal import print_json, say
 from schemas.errors import NothingLegal
 from storage import EventLog
 from storage.exports.ledger import summary_json
-from storage.exports.printed import printed_result
 
 Request = TuneRequest | ResumeRequest
 
@@ -42,7 +41,7 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
     if as_json:
         print_json(json.loads(summary_json(state, workload)))
     else:
-        print(printed_result(state, workload))
+        print(closing_text(state, workload))
         print(f"artefacts are in {out_dir}")
     if state.finished is not None and state.finished.recipe_trial is None:
         raise NothingLegal(
