@@ -1,5 +1,7 @@
 """The memory of trials of one workload on one cluster, memoised by what each part depends on."""
 
+from collections.abc import Callable
+
 from projection.degrees import Degrees
 from projection.memory.layers import LayerMemory, layer_memory
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
@@ -7,11 +9,11 @@ from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
-from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.catalog import Catalog, recompute_key, stage_key
 from projection.work.context import work_shape
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
-from projection.work.recompute import SelectiveRecompute, selective
+from projection.work.recompute import NOTHING, SelectiveRecompute, selective
 from projection.work.shape import WorkShape
 from schemas.cluster import Cluster
 from schemas.trial import NormalTrial
@@ -44,8 +46,7 @@ class MemoryModel:
         self._cluster = cluster
         self._catalog = catalog
         self._regime = bytes_per_parameter(workload.precision)
-        self._layers: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
-        self._chunks: dict[tuple[object, ...], tuple[tuple[ChunkMemory, ...], ...]] = {}
+        self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
         self._parameters: dict[tuple[object, ...], tuple[RankParameters, ...]] = {}
         self._reports: dict[tuple[object, ...], MemoryReport] = {}
 
@@ -83,10 +84,7 @@ class MemoryModel:
         found = self._parameters.get(key)
         if found is None:
             stages = self._catalog.stages(trial)
-
-            def layer_of(kind: LayerKind) -> LayerMemory:
-                return self.layer(kind, shape, SelectiveRecompute())
-
+            layer_of = self.layers(shape, NOTHING)
             found = tuple(
                 rank_parameters(self._workload.architecture, stages, rank, layer_of)
                 for rank in range(trial.pp)
@@ -94,37 +92,28 @@ class MemoryModel:
             self._parameters[key] = found
         return found
 
-    def layer(
-        self, kind: LayerKind, shape: WorkShape, recompute: SelectiveRecompute
-    ) -> LayerMemory:
-        """Memory of one layer of `kind`."""
-        layer_key = self._catalog.key(kind, shape)
-        key = (layer_key, recompute)
-        found = self._layers.get(key)
-        if found is None:
-            work = self._catalog.work(layer_key)
-            found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
-            self._layers[key] = found
-        return found
+    def layers(
+        self, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> Callable[[LayerKind], LayerMemory]:
+        """Memory of one layer of any kind in `shape`, as a function of the kind."""
+        known = self._layers.setdefault((shape, recompute), {})
+
+        def layer_of(kind: LayerKind) -> LayerMemory:
+            found = known.get(kind)
+            if found is None:
+                key = self._catalog.key(kind, shape)
+                work = self._catalog.work(key)
+                found = layer_memory(self._workload.architecture, key[1], work, recompute)
+                known[kind] = found
+            return found
+
+        return layer_of
 
     def _chunk_rows(
         self, trial: NormalTrial, shape: WorkShape
     ) -> tuple[tuple[ChunkMemory, ...], ...]:
-        """Per-microbatch bytes of every [rank][chunk]."""
-        key = (shape, stage_key(trial), recompute_key(trial))
-        found = self._chunks.get(key)
-        if found is None:
-            recompute = selective(trial)
-
-            def layer_of(kind: LayerKind) -> LayerMemory:
-                return self.layer(kind, shape, recompute)
-
-            found = tuple(
-                tuple(
-                    chunk_memory(self._workload.architecture, trial, chunk, layer_of)
-                    for chunk in row
-                )
-                for row in self._catalog.stages(trial).chunks
-            )
-            self._chunks[key] = found
-        return found
+        """Per-microbatch bytes of every [rank][chunk]; chunks with one plan are one."""
+        layer_of = self.layers(shape, selective(trial))
+        plans = self._catalog.plans(trial)
+        folded = {plan: chunk_memory(plan, layer_of) for plan in {p for row in plans for p in row}}
+        return tuple(tuple(folded[plan] for plan in row) for row in plans)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from projection.memory.layers import LayerMemory
 from projection.operations import Parameters
 from projection.parameters import add
-from projection.stages import Chunk, StageMap
+from projection.stages import StageMap
+from projection.work.chunk import ChunkPlan
 from projection.work.layer import EMBEDDING, OUTPUT, LayerKind, kind_of_layer, kind_of_mtp
-from projection.work.recompute import FullRecompute, full
 from schemas.architecture import Architecture
-from schemas.trial import NormalTrial
 
 LayerOf = Callable[[LayerKind], LayerMemory]
 
@@ -46,52 +45,28 @@ class RankParameters:
     """Parameters held here that another rank also counts: the second copy of a shared table."""
 
 
-def chunk_memory(
-    architecture: Architecture, trial: NormalTrial, chunk: Chunk, layer_of: LayerOf
-) -> ChunkMemory:
-    """Fold the layers of `chunk` under `trial`'s recompute setting."""
-    plan = full(trial, chunk)
-    kept = [layer_of(kind_of_layer(architecture, layer)) for layer in chunk.layers]
-    whole = dict(zip(chunk.layers, kept, strict=True))
-    parts = list(kept)
-    saved = sum(m.saved for layer, m in whole.items() if layer not in plan.layers)
-    checkpoints = sum(whole[unit[0]].kept_input for unit in plan.units)
-    for_weights = sum(m.for_weights for m in kept)
-    recompute = max((_brought_back(unit, whole) for unit in plan.units), default=0.0)
-    if chunk.mtp:
-        mtp = layer_of(kind_of_mtp(architecture))
-        parts.append(mtp)
-        for_weights += chunk.mtp * mtp.for_weights
-        if plan.mtp:
-            checkpoints += chunk.mtp * mtp.kept_input
-            recompute = max(recompute, mtp.whole - mtp.kept_input)
-        else:
-            saved += chunk.mtp * mtp.saved
-    for present, kind in ((chunk.embedding, EMBEDDING), (chunk.output, OUTPUT)):
-        if present:
-            end = layer_of(kind)
-            parts.append(end)
-            saved += end.saved
-            for_weights += end.for_weights
+def chunk_memory(plan: ChunkPlan, layer_of: LayerOf) -> ChunkMemory:
+    """Fold the units of a chunk under its recompute setting."""
+    saved = for_weights = 0.0
+    parts = []
+    for entry in plan.counts:
+        one = layer_of(entry.kind)
+        parts.append(one)
+        saved += (entry.count - entry.recomputed) * one.saved
+        for_weights += entry.count * one.for_weights
+    runs = [[layer_of(kind) for kind in run] for run in plan.runs]
+    kept = runs[0][0].kept_input if runs else 0.0
+    brought_back = [sum(layer.whole for layer in run) - kept for run in runs]
+    checkpoints = plan.kept_inputs * kept
     return ChunkMemory(
         saved=saved + checkpoints,
         checkpoints=checkpoints,
         for_weights=for_weights,
-        recompute=max([recompute, *(m.rerun for m in parts)]),
-        exchange=max((m.exchange for m in parts), default=0.0),
-        gradients=max((m.gradients for m in parts), default=0.0),
-        logits=max((m.logits for m in parts), default=0.0),
+        recompute=max(brought_back + [part.rerun for part in parts]),
+        exchange=max(part.exchange for part in parts),
+        gradients=max(part.gradients for part in parts),
+        logits=max(part.logits for part in parts),
     )
-
-
-def _brought_back(unit: tuple[int, ...], whole: dict[int, LayerMemory]) -> float:
-    """Bytes of a recomputed unit beyond its kept input."""
-    return sum(whole[layer].whole for layer in unit) - whole[unit[0]].kept_input
-
-
-def recomputes_nothing(plan: FullRecompute) -> bool:
-    """Whether a chunk's full recomputation covers no layer at all."""
-    return not plan.layers and not plan.mtp
 
 
 def rank_parameters(

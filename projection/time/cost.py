@@ -1,5 +1,6 @@
 """Milliseconds by operator class: what every time is a sum of."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -21,18 +22,9 @@ class Cost(NamedTuple):
         return self.gemm + self.attention + self.elementwise + self.recompute
 
     @property
-    def exposed(self) -> float:
-        """Collectives no compute hides."""
-        return self.tensor_parallel + self.context_parallel + self.expert_parallel + self.fsdp
-
-    @property
     def total(self) -> float:
-        """All of it."""
-        return self.compute + self.exposed
-
-    def plus(self, other: "Cost") -> "Cost":
-        """Class-wise sum."""
-        return Cost(*[a + b for a, b in zip(self, other, strict=True)])
+        """All of it, exposed collectives included."""
+        return sum(self)
 
     def times(self, factor: float) -> "Cost":
         """Every class times `factor`."""
@@ -52,6 +44,11 @@ class Cost(NamedTuple):
 ZERO = Cost()
 
 
-def total(costs: "list[Cost]") -> Cost:
-    """Class-wise sum of `costs`."""
-    return Cost(*map(sum, zip(*costs, strict=True))) if costs else ZERO
+def total(costs: Iterable[Cost]) -> Cost:
+    """Class-wise sum of `costs`, of which there is at least one."""
+    return Cost(*map(sum, zip(*costs, strict=True)))
+
+
+def weighted(parts: Iterable[tuple[float, Cost]]) -> Cost:
+    """Class-wise sum of count · cost."""
+    return total([cost if count == 1 else cost.times(count) for count, cost in parts])

@@ -74,7 +74,7 @@ def pipeline_times(
     the same run with instant transfers) and bubble (the rest).
     """
     m = schedule.num_microbatches
-    per_rank = [total([chunk.total for chunk in rank]).times(m) for rank in chunks]
+    per_rank = [total(chunk.total for chunk in rank).times(m) for rank in chunks]
     busy = [cost.total for cost in per_rank]
     busiest = max(range(len(busy)), key=lambda rank: (busy[rank], -rank))
     if schedule.pp == 1:

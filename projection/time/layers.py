@@ -102,10 +102,10 @@ def layer_times(
     _hide_exchange(shape, pricing, backward, exposed, BACKWARD)
     reruns = [forward[m.name].as_recompute() for m in work.modules if recompute.is_rerun(m)]
     return LayerTimes(
-        forward=total(list(forward.values())),
-        input_grad=total(list(backward.values())),
-        weight_grad=total(list(weights.values())),
-        rerun=total(reruns),
+        forward=total(forward.values()),
+        input_grad=total(backward.values()),
+        weight_grad=total(weights.values()),
+        rerun=total(reruns) if reruns else ZERO,
         collectives=_by_name(exposed, recompute),
     )
 

@@ -9,14 +9,11 @@ from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
 from projection.placement import Group, Placement
 from projection.schedules import build
-from projection.stages import StageMap
 from projection.time.chunks import (
     ChunkTimes,
     FsdpOf,
-    KindCount,
     TimesOf,
     chunk_times,
-    kind_counts,
 )
 from projection.time.data_parallel import (
     DataParallel,
@@ -28,10 +25,11 @@ from projection.time.iteration import PipelineTimes, p2p_delays, pipeline_times
 from projection.time.layers import LayerPricing, LayerTimes, layer_times
 from projection.time.optimizer import optimizer_step_ms
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.chunk import ChunkPlan
 from projection.work.context import work_shape
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
-from projection.work.recompute import SelectiveRecompute, selective
+from projection.work.recompute import NOTHING, SelectiveRecompute, selective
 from projection.work.shape import WorkShape
 from schemas.cluster import Cluster
 from schemas.trial import NormalTrial
@@ -77,7 +75,6 @@ class TimeModel:
         self._models = models
         self._placed: dict[tuple[int, ...], KernelModels] = {}
         self._layers: dict[tuple[object, ...], LayerTimes] = {}
-        self._counts: dict[tuple[object, ...], tuple[tuple[tuple[KindCount, ...], ...], ...]] = {}
         self._pipelines: dict[tuple[object, ...], _Pipeline] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
@@ -85,8 +82,7 @@ class TimeModel:
         load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
         shape = work_shape(trial, self._workload, routed_load=load)
         models = self._models_for(trial, degrees)
-        stages = self._catalog.stages(trial)
-        pipeline = self._pipeline(trial, degrees, shape, stages, models)
+        pipeline = self._pipeline(trial, degrees, shape, models)
         breakdown = dict(pipeline.times.breakdown_ms)
         comm, algorithms = dict(pipeline.comm_ms), dict(pipeline.comm_algorithms)
         extra = self._data_parallel(trial, shape, pipeline, models, algorithms)
@@ -132,7 +128,6 @@ class TimeModel:
         trial: NormalTrial,
         degrees: Degrees,
         shape: WorkShape,
-        stages: StageMap,
         models: KernelModels,
     ) -> _Pipeline:
         """The trial's pipeline, simulated once for all trials that share it."""
@@ -156,7 +151,7 @@ class TimeModel:
             models.achievable.a2a_overlap[trial.sync_free_stage],
         )
         recompute = selective(trial)
-        counts = self._kind_counts(trial, stages)
+        plans = self._catalog.plans(trial)
 
         def times_of(kind: LayerKind) -> LayerTimes:
             return self._layer(kind, shape, recompute, pricing)
@@ -164,38 +159,21 @@ class TimeModel:
         def fsdp_of(kind: LayerKind) -> FsdpTimes:
             if not trial.use_torch_fsdp2:
                 return NO_FSDP
-            parameters = self._memory.layer(kind, shape, SelectiveRecompute()).parameters
+            parameters = self._memory.layers(shape, NOTHING)(kind).parameters
             return fsdp_times(kind, parameters, times_of(kind), models)
 
-        priced: dict[tuple[KindCount, ...], ChunkTimes] = {}
-        for row in counts:
-            for chunk in row:
-                if chunk not in priced:
-                    priced[chunk] = chunk_times(chunk, times_of, fsdp_of)
-        chunks = tuple(tuple(priced[chunk] for chunk in row) for row in counts)
+        distinct = {plan for row in plans for plan in row}
+        priced = {plan: chunk_times(plan, times_of, fsdp_of) for plan in distinct}
+        chunks = tuple(tuple(priced[plan] for plan in row) for row in plans)
         hidden = self._workload.architecture.hidden_size
         p2p, algorithms = p2p_delays(schedule, shape.residual_tokens, hidden, models)
         times = pipeline_times(schedule, chunks, p2p)
         comm = _exposed_by_name(
-            counts[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
+            plans[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
         found = _Pipeline(times, chunks, comm, algorithms)
         self._pipelines[key] = found
-        return found
-
-    def _kind_counts(
-        self, trial: NormalTrial, stages: StageMap
-    ) -> tuple[tuple[tuple[KindCount, ...], ...], ...]:
-        """Units by kind of every [rank][chunk]."""
-        key = (stage_key(trial), recompute_key(trial))
-        found = self._counts.get(key)
-        if found is None:
-            found = tuple(
-                tuple(kind_counts(self._workload.architecture, trial, chunk) for chunk in row)
-                for row in stages.chunks
-            )
-            self._counts[key] = found
         return found
 
     def _layer(
@@ -323,7 +301,7 @@ def rank_windows(
 
 
 def _exposed_by_name(
-    row: tuple[tuple[KindCount, ...], ...],
+    row: tuple[ChunkPlan, ...],
     num_microbatches: int,
     times_of: TimesOf,
     fsdp_of: FsdpOf,
@@ -331,8 +309,8 @@ def _exposed_by_name(
 ) -> dict[str, float]:
     """Exposed collectives of one rank over an iteration, in ms by name."""
     exposed: dict[str, float] = {}
-    for chunk in row:
-        for entry in chunk:
+    for plan in row:
+        for entry in plan.counts:
             again = entry.count + entry.recomputed
             for op in times_of(entry.kind).collectives:
                 once = op.forward_ms * again + (op.backward_ms + op.rerun_ms) * entry.count

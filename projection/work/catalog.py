@@ -2,6 +2,7 @@
 
 from projection.operations import LayerWork
 from projection.stages import StageMap, stage_map
+from projection.work.chunk import ChunkPlan, chunk_plan
 from projection.work.context import relevant_shape
 from projection.work.layer import LayerKind, layer_work
 from projection.work.shape import WorkShape
@@ -19,6 +20,7 @@ class Catalog:
         self._keys: dict[LayerKey, LayerKey] = {}
         self._work: dict[LayerKey, LayerWork] = {}
         self._stages: dict[tuple[object, ...], StageMap] = {}
+        self._plans: dict[tuple[object, ...], tuple[tuple[ChunkPlan, ...], ...]] = {}
 
     def key(self, kind: LayerKind, shape: WorkShape) -> LayerKey:
         """What layers of `kind` depend on, of `shape`: the key to memoise their numbers by."""
@@ -53,6 +55,18 @@ class Catalog:
                 last_stage_layers=trial.last_stage_layers,
             )
             self._stages[key] = found
+        return found
+
+    def plans(self, trial: NormalTrial) -> tuple[tuple[ChunkPlan, ...], ...]:
+        """The plan of every [rank][chunk]. Raises WorkloadError when stages cannot be built."""
+        key = (stage_key(trial), recompute_key(trial))
+        found = self._plans.get(key)
+        if found is None:
+            found = tuple(
+                tuple(chunk_plan(self.architecture, trial, chunk) for chunk in row)
+                for row in self.stages(trial).chunks
+            )
+            self._plans[key] = found
         return found
 
 
