@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -64,9 +65,12 @@ def api(wanted: bool | None, home: Path, say: Callable[[str], None]) -> Iterator
     with ExitStack() as stack:
         if url is None and wanted:
             say("Prefect: starting a temporary server, which stops with this run")
-            url = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+            server = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
+            url = server.url
             stack.enter_context(_environment_variable("PREFECT_API_URL", url))
             stack.enter_context(_environment_variable("NO_PROXY", _past_proxies()))
+            import_module("flows.prefect_flow")  # seconds, while the server takes its own
+            server.ready()
         elif url is not None:
             say(f"Prefect: running under {_without_credentials(url)}")
             stack.enter_context(_environment_variable("PREFECT_API_URL", url))

@@ -63,16 +63,21 @@ class Incumbent:
 
 
 class PlainLines:
-    """One line per thing that happened."""
+    """One line per thing that happened, for as long as somebody reads them."""
 
     def __init__(self) -> None:
         self._incumbent = Incumbent()
+        self._read = True
 
     def __call__(self, event: Event, number: int | None) -> None:
         """Prints the event's line, if it has one."""
         line = self._line(event, number)
-        if line:
+        if not line or not self._read:
+            return
+        try:
             print(line, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            self._read = False  # a search is not stopped by nobody watching it
 
     def _line(self, event: Event, number: int | None) -> str | None:
         match event:

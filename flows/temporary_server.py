@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import EnvironmentMissing
@@ -25,12 +26,33 @@ SHUTDOWN_TIMEOUT_S = 20
 LOG_NAME = "temporary-server.log"
 
 
-@contextmanager
-def temporary_server(home: Path) -> Iterator[str]:
-    """Starts an API whose database is under `home` (PREFECT_HOME); yields its URL, then stops it.
+@dataclass(frozen=True, slots=True)
+class TemporaryServer:
+    """A server that is starting, or up."""
 
-    Raises:
-        EnvironmentMissing: it did not come up; the hint names its log.
+    url: str
+    log: Path
+
+    def ready(self) -> None:
+        """Blocks until it answers: one request, since its socket listens from the beginning.
+
+        Raises:
+            EnvironmentMissing: it ended (which resets the connection) or took too long.
+        """
+        try:
+            answers(self.url, STARTUP_TIMEOUT_S)
+        except OSError as error:
+            raise EnvironmentMissing(
+                f"the temporary Prefect server did not start ({type(error).__name__})",
+                hint=f"its output is in {self.log}; --no-prefect runs the same steps without it",
+            ) from error
+
+
+@contextmanager
+def temporary_server(home: Path) -> Iterator[TemporaryServer]:
+    """Starts an API whose database is under `home` (PREFECT_HOME), and stops it at the end.
+
+    It takes seconds to be `ready`; its URL is known at once.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / LOG_NAME
@@ -49,8 +71,7 @@ def temporary_server(home: Path) -> Iterator[str]:
                 env=_child_environment(),
             )
     try:
-        _await_health(url, log)
-        yield url
+        yield TemporaryServer(url, log)
     finally:
         _stop(child)
 
@@ -62,21 +83,6 @@ def _child_environment() -> dict[str, str]:
     drop = {"PREFECT_API_URL", "PREFECT_API_KEY"}
     kept = {key: value for key, value in os.environ.items() if key not in drop}
     return {**kept, "PYTHONPATH": path, "PREFECT_UI_ENABLED": "false"}
-
-
-def _await_health(url: str, log: Path) -> None:
-    """Blocks on one request: the socket already listens, so it is answered when the server is up.
-
-    Raises:
-        EnvironmentMissing: the child ended (which resets the connection) or took too long.
-    """
-    try:
-        answers(url, STARTUP_TIMEOUT_S)
-    except OSError as error:
-        raise EnvironmentMissing(
-            f"the temporary Prefect server did not start ({type(error).__name__})",
-            hint=f"its output is in {log}; --no-prefect runs the same steps without it",
-        ) from error
 
 
 def answers(url: str, timeout_s: float) -> None:

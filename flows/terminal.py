@@ -40,15 +40,19 @@ def console(*, stderr: bool = False) -> "Console":
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = ""
 ) -> None:
-    """A table on stdout. A column whose name ends in `>` is numeric: right-aligned, never cut."""
+    """A table on stdout. A column whose name ends in `>` is right-aligned and never broken, one
+    whose name ends in `|` is never broken; the others wrap.
+    """
     from rich.box import SIMPLE_HEAD
+    from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for name in columns:
-        if name.endswith(">"):
-            table.add_column(name[:-1], justify="right", no_wrap=True)
+        if name.endswith((">", "|")):
+            justify: JustifyMethod = "right" if name.endswith(">") else "left"
+            table.add_column(name[:-1], justify=justify, no_wrap=True)
         else:
             table.add_column(name, overflow="fold")
     for row in rows:

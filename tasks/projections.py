@@ -68,6 +68,7 @@ def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> 
         reason="; ".join(violation.reason for violation in verdict.violations),
         reason_code=verdict.violations[0].code,
         cap_gb=inputs.cluster.cap_gb,
+        memory_regime=inputs.search.memory_regime,
         source="simulate",
         provenance="analytic",
         signature=inputs.signature.hashes,

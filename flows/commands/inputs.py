@@ -16,6 +16,8 @@ from flows.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from schemas.legality import Neighbour, Verdict
     from schemas.trial import NormalTrial
     from tasks.inputs import Inputs
@@ -137,14 +139,9 @@ def axes(
         print_json(legal)
         return
     print_table(
-        ("knob", "legal values", "baseline", "pinned by"),
+        ("knob|", "legal values", "baseline|", "pinned|"),
         [
-            (
-                axis.name,
-                " ".join(str(value) for value in axis.values),
-                str(axis.baseline),
-                axis.pinned_by or "",
-            )
+            (axis.name, _values(axis.values), str(axis.baseline), "pinned" if axis.pinned else "")
             for axis in legal.axes
         ],
         title=f"{inputs.workload.name} on {inputs.cluster.name}",
@@ -153,9 +150,20 @@ def axes(
         ("vpp", "schedules"),
         [(vpp, " ".join(names)) for vpp, names in sorted(legal.schedules_by_vpp.items())],
     )
+    for axis in legal.axes:
+        if axis.pinned_by:
+            print(f"{axis.name} is pinned by {axis.pinned_by}")
     for axis in legal.axes if why else ():
         for absent in axis.absent:
             print(f"{axis.name} {absent.value}: {absent.violation.reason}")
+
+
+def _values(values: "Sequence[object]") -> str:
+    """The values in words; a long run of integers as its ends."""
+    numbers = [value for value in values if type(value) is int]
+    if len(numbers) > 8 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} … {numbers[-1]}"
+    return " ".join(str(value) for value in values)
 
 
 WORKLOADS_EXAMPLES = examples(

@@ -91,6 +91,8 @@ def _batch(projector: object, batch: Path, defaults: dict[str, str]) -> None:
     for answer in answer_lines(projector, _lines(batch), defaults):
         bad += answer.failed
         sys.stdout.write(answer.text + "\n")
+        if str(batch) == "-":
+            sys.stdout.flush()  # somebody may be waiting for it before asking the next
     sys.stdout.flush()
     if bad:
         from flows.verbs import report

@@ -38,14 +38,13 @@ def runs(store: StoreOption = None, as_json: Json = False) -> None:
         print_json(found)
         return
     print_table(
-        ("run", "status", "workload on cluster", "scored>", "rejected>", "best tokens/s/GPU>"),
+        ("run|", "status|", "workload on cluster", "scored>", "best tok/s/GPU>"),
         [
             (
                 run.run_id,
                 run.status,
                 f"{run.workload_name} on {run.cluster_name}",
-                run.scored,
-                run.rejected,
+                f"{run.scored}/{run.proposed}",
                 _speed(run.best_tokens_per_s_per_gpu),
             )
             for run in found
@@ -183,7 +182,7 @@ def _print_state(state: "State") -> None:
     for line in spec.lesser_paths:
         print(f"note      {line}")
     print_table(
-        ("#>", "rule", "configuration", "tokens/s/GPU>", "GB/GPU>", "verdict"),
+        ("#>", "rule|", "configuration", "tokens/s/GPU>", "GB/GPU>", "verdict|"),
         [_trial_row(trial, state.incumbent) for trial in state.trials.values()],
     )
     if state.finished is not None:

@@ -19,8 +19,9 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from flows.temporary_server import temporary_server
-with temporary_server(Path(sys.argv[1])) as url:
-    print(url, flush=True)
+with temporary_server(Path(sys.argv[1])) as server:
+    server.ready()
+    print(server.url, flush=True)
     sys.stdin.read()
 """
 
@@ -63,7 +64,7 @@ def test_one_that_cannot_start_says_where_its_output_is(
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
     with (
         pytest.raises(EnvironmentMissing, match="did not start") as missing,
-        temporary_server(tmp_path),
+        temporary_server(tmp_path) as server,
     ):
-        pytest.fail("not reached")
+        server.ready()
     assert "temporary-server.log" in str(missing.value.hint)
