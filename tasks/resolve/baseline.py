@@ -198,8 +198,8 @@ def _recompute_ids(settings: Settings, architecture: Architecture) -> tuple[int,
 
 
 def _recompute_modules(settings: Settings) -> tuple[str, ...]:
-    """Modules of selective recompute; core attention alone is the default, written as empty."""
-    modules = set(settings.word_list("recompute_modules"))
+    """Modules of selective recompute; Megatron's default is core attention alone."""
+    modules = set(settings.word_list("recompute_modules")) or {"core_attn"}
     if settings.flag("moe_layer_recompute"):
-        modules |= {"core_attn", "moe"}
-    return () if modules <= {"core_attn"} else tuple(sorted(modules))
+        modules.add("moe")
+    return tuple(sorted(modules))
