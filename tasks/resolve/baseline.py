@@ -114,18 +114,23 @@ def _virtual_stages(
 
 def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
     """The pipeline schedule the framework runs for the workload's flags."""
-    patched = settings.flag("patch_primus_pipeline")
     algorithm = settings.text("pp_algorithm")
+    patch_pipeline = settings.flag("patch_primus_pipeline")
+    patch_zero, zero_bubble = (
+        settings.flag("patch_zero_bubble"),
+        settings.flag("enable_zero_bubble"),
+    )
+    v_schedule = settings.flag("zero_bubble_v_schedule")
     memory = settings.word("zero_bubble_v_schedule_mem_setup", ("half", "min", "zb")) or "half"
     try:
         return framework_schedule(
             vpp,
             pp,
             algorithm,
-            patched,
-            settings.flag("patch_zero_bubble"),
-            settings.flag("enable_zero_bubble"),
-            zero_bubble_v_schedule=settings.flag("zero_bubble_v_schedule"),
+            patch_pipeline,
+            patch_zero,
+            zero_bubble,
+            zero_bubble_v_schedule=v_schedule,
             zero_bubble_v_memory=memory,
         )
     except UserError as reason:
