@@ -1,8 +1,15 @@
-"""Group sizes and microbatches that follow from a trial and a cluster's size."""
+"""Group sizes and microbatches that follow from a trial and a cluster, or why there are none.
+
+Only what is physically impossible is refused here; what a framework or a search does not allow is
+legality's business. Codes and wording agree with the legality rules.
+"""
 
 from dataclasses import dataclass
 
+from schemas.architecture import Architecture
 from schemas.trial import NormalTrial
+
+SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +29,57 @@ class Impossible:
     reason: str
 
 
-def degrees(trial: NormalTrial, world_size: int, num_experts: int | None) -> Degrees | Impossible:
+def degrees(
+    trial: NormalTrial, world_size: int, architecture: Architecture, seq_length: int
+) -> Degrees | Impossible:
     """Degrees of `trial` on `world_size` GPUs.
 
     Attention is folded as tp·cp·dp·pp and experts as etp·ep·edp·pp over the same GPUs; both must
     tile the world, and the global batch must be a whole number of microbatches per replica.
     """
-    dense, experts = trial.tp * trial.cp * trial.pp, trial.etp * trial.ep * trial.pp
-    for product, names, sizes in (
-        (dense, "tp·cp·pp", f"{trial.tp}·{trial.cp}·{trial.pp}"),
-        (experts, "etp·ep·pp", f"{trial.etp}·{trial.ep}·{trial.pp}"),
-    ):
-        if product > world_size:
-            return Impossible(
-                "replica_exceeds_world",
-                f"{names} = {sizes} = {product} GPUs per replica, the cluster has {world_size}",
-            )
-        if world_size % product:
-            return Impossible(
-                "world_not_tiled",
-                f"{names} = {sizes} = {product} does not divide the cluster's {world_size} GPUs",
-            )
-    if num_experts is not None and num_experts % trial.ep:
-        return Impossible(
-            "ep_not_divides_experts", f"ep = {trial.ep} does not divide {num_experts} experts"
-        )
-    dp = world_size // dense
+    problem = (
+        _sizes(trial) or _tiling(trial, world_size) or _shares(trial, architecture, seq_length)
+    )
+    if problem is not None:
+        return problem
+    dp = world_size // (trial.tp * trial.cp * trial.pp)
     if trial.gbs % (trial.mbs * dp):
         return Impossible(
-            "gbs_not_multiple",
-            f"gbs = {trial.gbs} is not a multiple of mbs·dp = {trial.mbs}·{dp} = {trial.mbs * dp}",
+            "gbs_not_divisible",
+            f"gbs {trial.gbs} is not a multiple of mbs·dp = {trial.mbs}·{dp} = {trial.mbs * dp}",
         )
-    return Degrees(dp, world_size // experts, trial.gbs // (trial.mbs * dp))
+    edp = world_size // (trial.etp * trial.ep * trial.pp)
+    return Degrees(dp, edp, trial.gbs // (trial.mbs * dp))
+
+
+def _sizes(trial: NormalTrial) -> Impossible | None:
+    """Sizes that are not at least 1."""
+    for name in SIZES:
+        value = getattr(trial, name)
+        if value < 1:
+            return Impossible("not_positive", f"{name} is {value}, it must be at least 1")
+    return None
+
+
+def _tiling(trial: NormalTrial, world_size: int) -> Impossible | None:
+    """Replicas that do not tile the GPUs."""
+    for names, sizes in (
+        ("tp·cp·pp", (trial.tp, trial.cp, trial.pp)),
+        ("etp·ep·pp", (trial.etp, trial.ep, trial.pp)),
+    ):
+        product = sizes[0] * sizes[1] * sizes[2]
+        if world_size % product:
+            numbers = f"{names} = {sizes[0]}·{sizes[1]}·{sizes[2]} = {product}"
+            verb = "exceeds" if product > world_size else "does not divide"
+            return Impossible("world_not_tiled", f"{numbers} {verb} the {world_size} GPUs")
+    return None
+
+
+def _shares(trial: NormalTrial, architecture: Architecture, seq_length: int) -> Impossible | None:
+    """Experts or positions that cannot be shared out."""
+    experts = architecture.num_experts
+    if architecture.is_moe and experts is not None and experts % trial.ep:
+        return Impossible("ep_experts", f"ep {trial.ep} does not divide the {experts} experts")
+    if seq_length % trial.cp:
+        return Impossible("cp_sequence", f"cp {trial.cp} does not divide seq_length {seq_length}")
+    return None

@@ -66,17 +66,22 @@ class Oracle:
         return self._evaluate(trial, "memory_only")
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
-        experts = self.workload.architecture.num_experts
-        sizes = degrees(trial, self.cluster.world_size, experts)
+        sizes = degrees(
+            trial,
+            self.cluster.world_size,
+            self.workload.architecture,
+            self.workload.seq_length,
+        )
         if isinstance(sizes, Impossible):
             return self._illegal(trial, source, sizes.code, sizes.reason)
         try:
             memory = self._memory.report(trial, sizes)
             time = self._time_model().report(trial, sizes) if source == "simulate" else None
         except ScheduleError as error:
-            return self._illegal(trial, source, "schedule_impossible", str(error))
+            return self._illegal(trial, source, "schedule_vpp", str(error))
         except WorkloadError as error:
-            return self._illegal(trial, source, "stages_impossible", str(error))
+            code = "layout_mismatch" if trial.layout else "more_stages_than_layers"
+            return self._illegal(trial, source, code, str(error))
         numbers = self._memory_fields(trial, memory)
         if time is not None:
             numbers |= self._time_fields(trial, time)

@@ -34,10 +34,10 @@ def neighbours(
     """The `limit` legal configurations nearest to `trial`, nearest first; fewer if there are fewer.
 
     Distance is in steps along the axes: one per place in an axis's list of legal values, one for
-    another word, truth value or number of recomputed layers, two for another kind of recomputation. A knob the request leaves open may
-    also go back to the workload's value for nothing. At one distance, what changes least that
-    nobody asked about comes first, then what is nearest to the workload. `changed` says for each
-    knob what was asked (in normal form) and what is offered.
+    another word, truth value or number of recomputed layers, two for another kind of recomputation.
+    A knob the request leaves open may also go back to the workload's value for nothing. At one
+    distance, what changes least that nobody asked about comes first, then what is nearest to the
+    workload. `changed` says for each knob what was asked (in normal form) and what is offered.
     """
     return nearest(trial, LegalSpace(workload, cluster, search), limit)
 

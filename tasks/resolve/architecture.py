@@ -76,6 +76,9 @@ def _attention(settings: Settings, hidden: int) -> dict[str, Any]:
     groups = None
     if settings.flag("group_query_attention") and not latent:
         groups = settings.whole("num_query_groups", maximum=_WIDEST)
+        if groups is not None and heads % groups:
+            problem = f"{groups} does not divide num_attention_heads {heads}"
+            raise settings.error("num_query_groups", problem)
     fields: dict[str, Any] = {
         "num_attention_heads": heads,
         "num_query_groups": groups or heads,
@@ -147,10 +150,13 @@ def _experts(settings: Settings, num_layers: int, ffn: int) -> dict[str, Any]:
         raise settings.error("moe_layer_freq", str(reason)) from reason
     if not any(layers):
         return {}
+    topk = settings.size("moe_router_topk", maximum=10**6)
+    if topk > experts:
+        raise settings.error("moe_router_topk", f"{topk} is more than num_experts {experts}")
     shared = settings.whole("moe_shared_expert_intermediate_size", minimum=0, maximum=_WIDEST)
     return {
         "num_experts": experts,
-        "moe_router_topk": settings.size("moe_router_topk", maximum=10**6),
+        "moe_router_topk": topk,
         "moe_ffn_hidden_size": settings.whole("moe_ffn_hidden_size", maximum=_WIDEST) or ffn,
         "shared_expert_hidden_size": shared or None,
         "shared_expert_gate": bool(shared) and settings.flag("moe_shared_expert_gate"),

@@ -114,18 +114,23 @@ def _virtual_stages(
 
 def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
     """The pipeline schedule the framework runs for the workload's flags."""
-    patched = settings.flag("patch_primus_pipeline")
     algorithm = settings.text("pp_algorithm")
+    patch_pipeline = settings.flag("patch_primus_pipeline")
+    patch_zero, zero_bubble = (
+        settings.flag("patch_zero_bubble"),
+        settings.flag("enable_zero_bubble"),
+    )
+    v_schedule = settings.flag("zero_bubble_v_schedule")
     memory = settings.word("zero_bubble_v_schedule_mem_setup", ("half", "min", "zb")) or "half"
     try:
         return framework_schedule(
             vpp,
             pp,
             algorithm,
-            patched,
-            settings.flag("patch_zero_bubble"),
-            settings.flag("enable_zero_bubble"),
-            zero_bubble_v_schedule=settings.flag("zero_bubble_v_schedule"),
+            patch_pipeline,
+            patch_zero,
+            zero_bubble,
+            zero_bubble_v_schedule=v_schedule,
             zero_bubble_v_memory=memory,
         )
     except UserError as reason:
@@ -198,8 +203,8 @@ def _recompute_ids(settings: Settings, architecture: Architecture) -> tuple[int,
 
 
 def _recompute_modules(settings: Settings) -> tuple[str, ...]:
-    """Modules of selective recompute; core attention alone is the default, written as empty."""
-    modules = set(settings.word_list("recompute_modules"))
+    """Modules of selective recompute; Megatron's default is core attention alone."""
+    modules = set(settings.word_list("recompute_modules")) or {"core_attn"}
     if settings.flag("moe_layer_recompute"):
-        modules |= {"core_attn", "moe"}
-    return () if modules <= {"core_attn"} else tuple(sorted(modules))
+        modules.add("moe")
+    return tuple(sorted(modules))

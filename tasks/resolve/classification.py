@@ -6,7 +6,8 @@ from pathlib import Path
 
 from projection.parameters import ModelSize, model_size
 from schemas.errors import UnsupportedModel, UserError
-from tasks.resolve.workload import architecture_from, effective_settings, resolve_workload
+from tasks.resolve.effective import effective_settings
+from tasks.resolve.workload import architecture_from, resolve_workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class Document:
     def without(self, *keys: str) -> "Document":
         """This document less its top-level `keys`."""
         values = {key: value for key, value in self.values.items() if key not in keys}
-        return Document(values, self.origins)
+        origins = {path: where for path, where in self.origins.items() if path[0] not in keys}
+        return Document(values, origins)
 
 
 def deep_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

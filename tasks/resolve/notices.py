@@ -5,7 +5,6 @@ Every other foreign key passes through without a word.
 
 import difflib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from schemas.architecture import Architecture
@@ -119,8 +118,3 @@ def long_context(settings: Settings, seq_length: int) -> Iterator[str]:
             f"{settings.where('attention_chunk_size')}: attention in chunks of {chunk} is projected"
             f" as attention over all {seq_length} keys"
         )
-
-
-def presets_named(path: Path) -> str:
-    """The name a model goes by: its file's, or its folder's when the file is a config.json."""
-    return path.parent.name if path.name == "config.json" else path.name.removesuffix(path.suffix)

@@ -77,6 +77,14 @@ class PresetSearch:
             + (f" ({chain})" if chain else "")
         )
 
+    def is_beside(self, source: Source) -> bool:
+        """Whether a preset was found beside the workload, so that only it finds it by name."""
+        if source.shipped:
+            return False
+        folders = [folder.resolve() for folder in self.model_path]
+        real = source.path.resolve()
+        return not any(real.is_relative_to(folder) for folder in folders)
+
     def _candidates(self, name: str, kind: Kind) -> Iterable[Source]:
         for spelling in _spellings(name):
             if Path(spelling).is_absolute():
@@ -109,3 +117,8 @@ def _spellings(name: str) -> list[str]:
     if Path(name).suffix in {".yaml", ".yml", ".json"}:
         return [name]
     return [name, f"{name}.yaml", f"{name}/config.json"]
+
+
+def preset_name(path: Path) -> str:
+    """The name a model goes by: its file's, or its folder's when the file is a config.json."""
+    return path.parent.name if path.name == "config.json" else path.name.removesuffix(path.suffix)

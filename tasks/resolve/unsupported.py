@@ -69,11 +69,10 @@ def refuse_layers(settings: Settings) -> None:
     if model_type not in (None, "gpt"):
         refuse_model_type(model_type, settings.where("model_type"))
         raise _refusal(settings, "model_type", f"model_type {model_type}")
-    variant = settings.raw("experimental_attention_variant")
-    if variant not in (None, False):
-        raise _refusal(
-            settings, "experimental_attention_variant", _VARIANTS.get(str(variant), str(variant))
-        )
+    variant = settings.text("experimental_attention_variant")
+    if variant is not None:
+        what = _VARIANTS.get(variant, f"attention variant {variant!r:.40}")
+        raise _refusal(settings, "experimental_attention_variant", what)
     for key, what in _MARKERS.items():
         if settings.raw(key) not in (None, False, 0, "", []):
             raise _refusal(settings, key, what)
