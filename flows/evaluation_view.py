@@ -55,10 +55,10 @@ def parallel_lines(evaluation: "Evaluation") -> list[str]:
     """What follows from the configuration and the cluster."""
     if evaluation.derived_dp is None:
         return []
-    expert = f", expert DP {evaluation.derived_edp}" if evaluation.derived_edp else ""
-    return [
-        f"DP {evaluation.derived_dp}{expert}, {evaluation.num_microbatches} microbatches per replica"
-    ]
+    data_parallel = f"DP {evaluation.derived_dp}"
+    if evaluation.derived_edp:
+        data_parallel += f", expert DP {evaluation.derived_edp}"
+    return [f"{data_parallel}, {evaluation.num_microbatches} microbatches per replica"]
 
 
 def _print_breakdowns(evaluation: "Evaluation") -> None:

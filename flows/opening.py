@@ -15,7 +15,7 @@ from schemas.cluster import Cluster
 from schemas.errors import SpecChanged, UserError
 from schemas.events import RunResumed, RunStarted
 from schemas.workload import Workload
-from storage import Entry, EventLog, RunSummary, State, Store, fresh_run_id, list_runs
+from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
 from storage.canonical import canonical, sha256_hex
 from tasks.inputs import Inputs, secrets_in
 from tasks.resolve.environment import search_dotenv

@@ -122,11 +122,19 @@ def _environment_variable(name: str, value: str) -> Iterator[None]:
 
 
 class StageFailed(Exception):
-    """What Prefect is told of a failure: the error's type alone, the error itself as the cause.
+    """What Prefect is told of a failure: the error's type alone.
 
     Prefect pickles the errors it sees to disk and sends their text to its API, and an error's text
-    may quote a user's file.
+    may quote a user's file. `error` stays in this process: pickling leaves it out.
     """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+    def __reduce__(self) -> tuple[type[Exception], tuple[str]]:
+        """Pickles as a plain exception with the same text."""
+        return Exception, (f"StageFailed: {self}",)
 
 
 @contextmanager
@@ -135,7 +143,7 @@ def concealed() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise StageFailed(type(error).__name__) from error
+        raise StageFailed(error) from error
 
 
 @contextmanager
@@ -144,8 +152,7 @@ def revealed() -> Iterator[None]:
     try:
         yield
     except StageFailed as failed:
-        assert failed.__cause__ is not None
-        raise failed.__cause__ from None
+        raise failed.error from None
 
 
 def as_task(name: str, step: Callable[..., Returned], *args: Any) -> Returned:

@@ -253,13 +253,12 @@ def _judge(inputs: Inputs, trial: NumberedTrial) -> Verdict:
 
 def _too_big(state: State) -> Mapping[int, NormalTrial]:
     """Trials that are known not to fit."""
-    found = {}
-    for number, trial in state.trials.items():
-        if trial.rejected is not None and trial.rejected.code == DOES_NOT_FIT:
-            found[number] = trial.proposed.config
-        elif trial.scored is not None and trial.scored.evaluation.fits is False:
-            found[number] = trial.proposed.config
-    return found
+    return {
+        number: trial.proposed.config
+        for number, trial in state.trials.items()
+        if (trial.rejected is not None and trial.rejected.code == DOES_NOT_FIT)
+        or (trial.scored is not None and trial.scored.evaluation.fits is False)
+    }
 
 
 def _rejection(rejection: Rejection, round_number: int) -> Entry:

@@ -19,7 +19,7 @@ BROKEN_PIPE = 141
 """128 + SIGPIPE."""
 USAGE = 2
 
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 # Typer carries its own copy of click in some versions and depends on click in others; BadParameter
 # is the one name it always exports, and its parent is the class of every usage error.
 

@@ -2,11 +2,9 @@
 
 from typing import Protocol
 
-from projection.gemm import GemmModel
 from projection.oracle import Oracle
 from schemas.cluster import Cluster
 from schemas.evaluation import Evaluation, SignatureHashes
-from schemas.search import SearchSpec
 from schemas.trial import NormalTrial
 from schemas.workload import Workload
 from tasks.synthetic import dry_evaluation, with_synthetic_time

@@ -73,7 +73,7 @@ def collective(
         )
         return
     print_table(
-        ("algorithm", "protocol", "ms>", "GB/s>"),
+        ("algorithm|", "protocol|", "ms>", "bytes/time GB/s>"),
         [
             (p.algorithm, p.protocol, f"{p.time_ms:.4f}", f"{num_bytes / p.time_ms / 1e6:,.1f}")
             for p in priced

@@ -1,6 +1,7 @@
 """Whether a search runs under Prefect, and what Prefect gets to see of it."""
 
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.prefect_shell import api, concealed, environment, prepare_environment, revealed
-from flows.prefect_shell import StageFailed
+from flows.prefect_shell import (
+    StageFailed,
+    api,
+    concealed,
+    environment,
+    prepare_environment,
+    revealed,
+)
 from schemas.errors import EnvironmentMissing, WorkloadError
 
 
@@ -126,6 +133,7 @@ def test_prefect_is_told_the_type_of_an_error_and_the_caller_all_of_it():
     with pytest.raises(WorkloadError) as shown, revealed(), concealed():
         raise error
     assert shown.value is error
+    assert b"planted" not in pickle.dumps(told.value)
 
 
 def test_an_interrupt_passes_through():
