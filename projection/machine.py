@@ -53,7 +53,7 @@ _CDNA3: Final = Machine(
     persistent=False,
     exp_per_cycle=16,
 )
-"""AMD CDNA 3 white paper: 128 B/clk LDS, 17.2 TB/s Infinity Cache, 512 KiB of vector registers (half
+"""AMD CDNA 3 white paper: 128 B/clk LDS, 17.2 TB/s Infinity Cache, 512 KiB of registers (half
 for accumulators), transcendentals at a quarter of the vector rate: 4 SIMDs x 16 lanes / 4. Four
 waves in a 2 x 2 arrangement read each operand twice. L2: of the 64 B/clk path to a CU, 29 were
 measured on its sibling CDNA 2 (MI210: 5.1 TB/s over 104 CUs at 1.7 GHz, te42kyfo/gpu-benches)."""
@@ -122,7 +122,7 @@ _BLACKWELL: Final = Machine(
     exp_per_cycle=32,
 )
 """NVIDIA Blackwell architecture brief and CUTLASS documentation of tcgen05: two dies with an L2
-each (Hopper's L2 rate per die: none was found measured), 256 KiB of tensor memory for accumulators,
+each (at Hopper's L2 rate: none was found measured), 256 KiB of tensor memory for accumulators,
 MMA over two SMs that share operand B. Exponentials: FlashAttention-4 computes as many again on the
 FMA units as the 16 special-function results per clock (Together AI, 2026)."""
 

@@ -88,8 +88,12 @@ def network_profile(name: str, gpus_per_node: int | None = None) -> Network:
     return network.model_copy(update={"node_size": gpus_per_node, "nics_per_node": nics})
 
 
-def achievable(gpu: GpuProfile) -> Achievable:
-    """The shipped derates of `gpu`; a user's own GPU has none, which is an error that says so."""
+def achievable(gpu: GpuProfile, gemm: str | None = None) -> Achievable:
+    """The shipped derates of `gpu`; a user's own GPU has none, which is an error that says so.
+
+    GEMM factors are over the model that `gemm_model(gpu, "auto")` prefers. `gemm` names the model
+    in use (`GemmModel.name`), for GPUs whose file also has factors over the other one.
+    """
     path = _CALIBRATIONS / f"{gpu.name}.yaml"
     if not path.is_file():
         raise ClusterError(
@@ -97,6 +101,9 @@ def achievable(gpu: GpuProfile) -> Achievable:
             hint="fit one with `refold calibrate`, or start from one of " + ", ".join(gpu_names()),
         )
     loaded = _load_mapping(_read(path), f"calibration {path.name}")
+    over_tile = loaded.pop("tile", {})
+    if gemm == "tile":
+        loaded |= over_tile
     return _parse(Achievable, loaded, f"calibration {path.name}")
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Final
 
-from projection.machine import Machine, machine
 from projection.gemm.request import MEMO_LIMIT, check_request
+from projection.machine import Machine, machine
 from projection.operations import Dtype
 from schemas.gpu import GpuProfile
 
