@@ -137,8 +137,6 @@ def test_ring_attention_sends_keys_and_values_once_per_step() -> None:
 
 
 def test_sequence_parallelism_gathers_and_scatters_what_was_all_reduced() -> None:
-    None
-):
     plain = layer_work(LLAMA, replace(SHAPE, tp=4), LayerKind("decoder"))
     split = layer_work(LLAMA, sharded(tp=4), LayerKind("decoder"))
     block = 2 * SHAPE.tokens * LLAMA.hidden_size
