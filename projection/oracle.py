@@ -53,8 +53,8 @@ class Oracle:
         self._memory = MemoryModel(workload, cluster, self._catalog)
         self._time: TimeModel | None = None
         self._flops = model_flops_per_sequence(workload.architecture, workload.seq_length)
-        self._factors = achievable(cluster.gpu)
         self._gemm = gemm_model(cluster.gpu, search.gemm_backend)
+        self._factors = achievable(cluster.gpu, self._gemm.name)
         self._warnings = self._standing_warnings()
 
     def project(self, trial: NormalTrial) -> Evaluation:

@@ -51,7 +51,7 @@ def signature_of(
             **stack,
             "projection": PROJECTION_VERSION,
             "gemm": f"{gemm.name} {gemm.version}",
-            "calibration": calibration_hash(cluster),
+            "calibration": calibration_hash(cluster, gemm),
             "mode": search.mode,
             "profiling_mode": search.profiling_mode,
             "memory_regime": search.memory_regime,
@@ -63,9 +63,9 @@ def signature_of(
     )
 
 
-def calibration_hash(cluster: Cluster) -> str:
-    """Hash of the factors between peak and achieved on this cluster's GPU."""
-    factors = achievable(cluster.gpu).model_dump(mode="json", exclude={"sources"})
+def calibration_hash(cluster: Cluster, gemm: GemmModel) -> str:
+    """Hash of the factors between peak and achieved on this cluster's GPU, over this GEMM model."""
+    factors = achievable(cluster.gpu, gemm.name).model_dump(mode="json", exclude={"sources"})
     return content_hash(factors)
 
 

@@ -3,6 +3,7 @@
 from projection.schedules.build import build
 from projection.schedules.memory import activation_high_water
 from projection.schedules.order import P2P, Durations, Op, TimedOp
+from projection.schedules.pass_times import PassTimes, coarse_pass_times
 from projection.schedules.placement import V_SCHEDULES, stage_of
 from projection.schedules.schedule import PipelineSchedule, from_orders
 from projection.schedules.simulate import Timeline, simulate
@@ -12,11 +13,13 @@ __all__ = [
     "V_SCHEDULES",
     "Durations",
     "Op",
+    "PassTimes",
     "PipelineSchedule",
     "TimedOp",
     "Timeline",
     "activation_high_water",
     "build",
+    "coarse_pass_times",
     "from_orders",
     "simulate",
     "stage_of",

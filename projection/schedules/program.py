@@ -2,8 +2,8 @@
 
 A row is one F, B or BW; the W's of its rank that come before it are a gap in front of it. Rows
 stand in a topological order (by start with unit durations), and name their two predecessors, the
-rank's previous row and the op that sends their input, by how far back they stand. With end[-k] the end of
-the row k places back,
+rank's previous row and the op that sends their input, by how far back they stand. With end[-k] the
+end of the row k places back,
 
     end = max(end[-rank_back] + gap, end[-cross_back] + delay) + duration.
 

@@ -42,7 +42,10 @@ class Timeline:
     @property
     def lower_bound_ms(self) -> float:
         """A time no order of these passes on these ranks can beat."""
-        return lower_bound_ms(self.schedule, self.costs)
+        schedule = self.schedule
+        return lower_bound_ms(
+            schedule.stages, schedule.num_microbatches, schedule.splits_backward, self.costs
+        )
 
     def operations(self) -> tuple[tuple[TimedOp, ...], ...]:
         """Start and end of every operation, per rank, in the order it runs them."""

@@ -11,10 +11,10 @@ FP8_CAST_READ_BYTES = 2
 def step_bytes(regime: BytesPerParameter) -> float:
     """HBM bytes per owned parameter of one Adam step.
 
-    Reads the gradient twice (norm, update), reads and writes master weight and moments, writes the
-    training weight.
+    Reads the gradient, reads and writes master weight and moments, writes the training weight: 30
+    for mixed precision.
     """
-    return 2 * regime.gradient + 2 * regime.optimizer + regime.weight
+    return regime.gradient + 2 * regime.optimizer + regime.weight
 
 
 def optimizer_step_ms(
@@ -26,9 +26,9 @@ def optimizer_step_ms(
 ) -> float:
     """The step of one GPU in ms: its share of the states, its gradient buffer, its FP8 weights.
 
-    Owned parameters are divided by the group that shards their states. The gradient buffer is
-    zeroed whole where it is kept whole; FP8 copies of linear weights are made once a step
-    (`fp8_copies` bytes each; 0 for bf16).
+    Owned parameters are divided by the group that shards their states. Streaming passes beside the
+    step itself: the gradient norm reads the owned gradients, the gradient buffer is zeroed whole
+    where it is kept whole, FP8 copies of linear weights are made (`fp8_copies` bytes each; 0: bf16).
     """
     dense, experts = rank.parameters.dense, rank.parameters.routed_experts
     shared = sharding.shards_optimizer or sharding.shards_weights
@@ -36,5 +36,5 @@ def optimizer_step_ms(
     held = owned if sharding.shards_weights else dense + experts
     linear = rank.linear_dense + rank.linear_experts
     casts = (FP8_CAST_READ_BYTES + fp8_copies) * linear if fp8_copies else 0.0
-    streaming = MemoryPass("zero_gradients", regime.gradient * held + casts)
-    return models.optimizer_ms(step_bytes(regime) * owned) + models.pass_ms(streaming)
+    passes = MemoryPass("around_the_step", regime.gradient * (owned + held) + casts)
+    return models.optimizer_ms(step_bytes(regime) * owned) + models.pass_ms(passes)

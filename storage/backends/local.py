@@ -94,6 +94,10 @@ class LocalDisk:
     def acquire(self, key: str, owner: Owner) -> LocalLease:
         """See `SegmentStore.acquire`."""
         path = self.root / key
+        try:
+            self._settle(path.parent)
+        except OSError as error:
+            raise LogError(f"{path.parent}: cannot be made: {error.strerror}") from error
         return acquire(
             path.with_name(f"{path.name}.lock"),
             path.with_name(f"{path.name}.json"),

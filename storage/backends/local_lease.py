@@ -57,7 +57,6 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
     if before is not None and _same_process(before, owner):
         raise _locked(what, before)
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise LogError(f"{lock}: cannot take the lease: {error.strerror}") from error

@@ -186,6 +186,7 @@ def _learned_positions(settings: Settings) -> int | None:
     rows = settings.whole("max_position_embeddings", maximum=10**9)
     if rows is None:
         raise settings.error(
-            "position_embedding_type", "learned_absolute needs max_position_embeddings"
+            "position_embedding_type",
+            "learned_absolute needs max_position_embeddings; set that, or rope here",
         )
     return rows

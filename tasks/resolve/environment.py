@@ -12,7 +12,7 @@ from typing import Any, Final
 from dotenv import dotenv_values
 
 from schemas.errors import UserError
-from tasks.resolve.yaml_file import KeyPath, YamlFile
+from tasks.resolve.yaml_file import KeyPath, YamlFile, one_line
 
 _REFERENCE: Final = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -40,7 +40,7 @@ def substitute_text(text: str, env: Mapping[str, str], where: str, error: type[U
     """
 
     def replace(match: re.Match[str]) -> str:
-        name, default = match.group(1).strip(), match.group(2)
+        name, default = one_line(match.group(1)), match.group(2)
         if default is not None and "${" in default:
             raise error(f"{where}: ${{{name}:…}} has another ${{…}} inside its default")
         value = env.get(name, default)
@@ -74,7 +74,7 @@ def substitute(file: YamlFile, env: Mapping[str, str], error: type[UserError]) -
 def place(file: YamlFile, path: KeyPath) -> str:
     """`file.yaml:12: modules.pre_trainer.overrides.seq_length`, as messages say it."""
     line = file.line_of(path)
-    key = ".".join(path).replace(".[", "[")
+    key = one_line(".".join(path).replace(".[", "["))
     return f"{file.label}{f':{line}' if line else ''}: {key}"
 
 

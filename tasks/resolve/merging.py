@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.resolve.yaml_file import KeyPath
+from tasks.resolve.yaml_file import KeyPath, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Origin:
     line: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.label}{f':{self.line}' if self.line else ''}: {self.key}"
+        return f"{self.label}{f':{self.line}' if self.line else ''}: {one_line(self.key)}"
 
 
 @dataclass(frozen=True, slots=True)

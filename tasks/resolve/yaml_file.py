@@ -77,9 +77,9 @@ def parse_yaml(data: bytes, label: str, error: type[UserError]) -> YamlFile:
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise error(f"{label}{line}: not YAML: {_one_line(reason.problem)}") from reason
+        raise error(f"{label}{line}: not YAML: {one_line(reason.problem)}") from reason
     except yaml.YAMLError as reason:
-        raise error(f"{label}: not YAML: {_one_line(str(reason))}") from reason
+        raise error(f"{label}: not YAML: {one_line(str(reason))}") from reason
     if document is None:
         raise error(f"{label}: the file is empty")
     if not isinstance(document, dict):
@@ -93,7 +93,7 @@ def read_yaml(path: Path, label: str, error: type[UserError]) -> YamlFile:
     return parse_yaml(read_bytes(path, label, error), label, error)
 
 
-def _one_line(text: str | None) -> str:
+def one_line(text: str | None) -> str:
     """`text` without line breaks."""
     return " ".join((text or "malformed").split())
 
