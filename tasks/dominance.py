@@ -4,6 +4,7 @@ from schemas.trial import NormalTrial
 
 RAISES_MEMORY_WHEN_TURNED_OFF = ("use_distributed_optimizer", "cross_entropy_loss_fusion")
 """Sharding the optimizer and fusing the loss only ever save memory."""
+FOLLOW_FROM_GRANULARITY = ("recompute_method", "recompute_modules")
 
 
 def at_least_as_much_memory(candidate: NormalTrial, known: NormalTrial) -> tuple[str, ...] | None:
@@ -28,7 +29,8 @@ def at_least_as_much_memory(candidate: NormalTrial, known: NormalTrial) -> tuple
             return None
         if not upward:
             return None
-        raised.append(knob)
+        if knob not in FOLLOW_FROM_GRANULARITY:
+            raised.append(knob)
     return tuple(raised)
 
 

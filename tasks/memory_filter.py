@@ -84,7 +84,8 @@ def impossible(trial: NumberedTrial, evaluation: Evaluation) -> Rejection:
 
 
 def _implied(trial: NumberedTrial, known: Mapping[int, NormalTrial]) -> Rejection | None:
-    for number, bigger in known.items():
+    # In order of number, so that a resumed round names the same trial as an uninterrupted one.
+    for number, bigger in sorted(known.items()):
         raised = at_least_as_much_memory(trial.trial, bigger)
         if raised is None:
             continue

@@ -21,7 +21,7 @@ from tasks.score import ScoreMany, one_by_one
 MakeEvaluator = Callable[[], Evaluator]
 """Builds the evaluator inside a worker; must pickle."""
 
-PAYS_FROM = 2000
+PAYS_FROM = 5000
 """Trials per worker below which starting it (importing, and pricing with cold caches) costs more
 than it saves."""
 CHUNK = 32
