@@ -143,9 +143,9 @@ class _Distance:
         self._asked, self._base = asked, asked.workload.baseline
         occurring = occurring_values(root)
         self._numbers = {
-            knob: sorted(occurring[knob])
-            for knob in KNOBS
-            if type(getattr(asked.trial, knob)) is int and None not in occurring[knob]
+            knob: sorted(values)
+            for knob, values in occurring.items()
+            if knob in KNOBS and type(getattr(asked.trial, knob)) is int and None not in values
         }
         self._least: dict[int, int] = {}
         self.most = len(KNOBS) + sum(len(values) for values in self._numbers.values())
