@@ -123,8 +123,9 @@ def test_a_lean_stack_follows_the_one_that_needs_most_memory() -> None:
 def test_the_stack_leaves_out_what_the_gpu_cannot_do() -> None:
     workload = mixtral_8x22b()
     plan = plan_seeds(workload, cluster(8, gpu=a100()), search())
-    stacked = trials(plan, workload, "tier-a-stack")[0]
-    assert (stacked.fp8, stacked.sync_free_stage) == ("none", 3)
+    stacks = trials(plan, workload, "tier-a-stack")
+    assert {stacked.fp8 for stacked in stacks} == {"none"}
+    assert 3 in {stacked.sync_free_stage for stacked in stacks}
     assert not trials(plan, workload, "fp8")
     assert "fp8_unsupported" in {skipped.violation.code for skipped in plan.skipped}
 
