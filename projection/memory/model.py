@@ -9,7 +9,7 @@ from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
-from projection.work.catalog import Catalog, recompute_key, stage_key
+from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.context import work_shape
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
@@ -47,6 +47,7 @@ class MemoryModel:
         self._catalog = catalog
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
+        self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
         self._parameters: dict[tuple[object, ...], tuple[RankParameters, ...]] = {}
         self._reports: dict[tuple[object, ...], MemoryReport] = {}
 
@@ -101,13 +102,24 @@ class MemoryModel:
         def layer_of(kind: LayerKind) -> LayerMemory:
             found = known.get(kind)
             if found is None:
-                key = self._catalog.key(kind, shape)
-                work = self._catalog.work(key)
-                found = layer_memory(self._workload.architecture, key[1], work, recompute)
+                found = self._layer(kind, shape, recompute)
                 known[kind] = found
             return found
 
         return layer_of
+
+    def _layer(
+        self, kind: LayerKind, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> LayerMemory:
+        """Memory of one layer, shared by all shapes that agree in what its kind depends on."""
+        layer_key = self._catalog.key(kind, shape)
+        key = (layer_key, recompute)
+        found = self._priced.get(key)
+        if found is None:
+            work = self._catalog.work(layer_key)
+            found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
+            self._priced[key] = found
+        return found
 
     def _chunk_rows(
         self, trial: NormalTrial, shape: WorkShape

@@ -17,8 +17,11 @@ from projection.time.chunks import (
 )
 from projection.time.data_parallel import (
     DataParallel,
+    RankMessages,
     RankWindows,
-    exposed_data_parallel,
+    exposed_gather,
+    exposed_reduce,
+    rank_messages,
 )
 from projection.time.fsdp import NO_FSDP, FsdpTimes, fsdp_times
 from projection.time.iteration import PipelineTimes, p2p_delays, pipeline_times
@@ -76,6 +79,7 @@ class TimeModel:
         self._placed: dict[tuple[int, ...], KernelModels] = {}
         self._layers: dict[tuple[object, ...], LayerTimes] = {}
         self._pipelines: dict[tuple[object, ...], _Pipeline] = {}
+        self._dp_messages: dict[tuple[object, ...], tuple[RankMessages, ...]] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
         """Time of one iteration. Raises WorkloadError or ScheduleError without a pipeline."""
@@ -210,22 +214,40 @@ class TimeModel:
         exposed: dict[str, float] = {}
         if not trial.use_torch_fsdp2:
             settings = data_parallel_settings(trial, self._workload)
-            rows = [
-                exposed_data_parallel(rank.parameters, settings, windows, models)
-                for rank, windows in zip(
-                    self._memory.parameters(trial, shape),
-                    rank_windows(pipeline.chunks, splits=trial.splits_backward),
-                    strict=True,
-                )
-            ]
-            exposed["dp_grad_reduce"] = max(row.grad_reduce for row in rows)
-            exposed["dp_param_gather"] = max(row.param_gather for row in rows)
-            for row in rows:
-                algorithms.update(row.algorithms)
+            rows = self._messages(trial, shape, settings, models)
+            windows = rank_windows(pipeline.chunks, splits=trial.splits_backward)
+            pairs = list(zip(rows, windows, strict=True))
+            exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
+            exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)
+            for row in set(rows):
+                algorithms.update(row.algorithms())
         exposed["tied_embedding_allreduce"] = self._tied_embeddings(
             trial, shape, models, algorithms
         )
         return exposed
+
+    def _messages(
+        self,
+        trial: NormalTrial,
+        shape: WorkShape,
+        settings: DataParallel,
+        models: KernelModels,
+    ) -> tuple[RankMessages, ...]:
+        """Data-parallel messages of every rank, priced once per sharding and placement."""
+        ranks = self._memory.parameters(trial, shape)
+        key = (
+            stage_key(trial),
+            shape.padded_vocab,
+            (trial.tp, trial.cp, trial.ep, trial.etp),
+            settings.distributed_optimizer,
+            settings.gradient_bytes,
+            settings.weight_bytes,
+        )
+        found = self._dp_messages.get(key)
+        if found is None:
+            found = tuple(rank_messages(rank.parameters, settings, models) for rank in ranks)
+            self._dp_messages[key] = found
+        return found
 
     def _tied_embeddings(
         self,
