@@ -1,8 +1,9 @@
 """The memory of trials of one workload on one cluster, memoised by what each part depends on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from projection.degrees import Degrees
+from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
@@ -48,8 +49,8 @@ class MemoryModel:
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
         self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
-        self._parameters: dict[tuple[object, ...], tuple[RankParameters, ...]] = {}
-        self._reports: dict[tuple[object, ...], MemoryReport] = {}
+        self._parameters: dict[tuple[Hashable, ...], tuple[RankParameters, ...]] = {}
+        self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
         """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
@@ -76,7 +77,7 @@ class MemoryModel:
                 zip(self.parameters(trial, shape), self._chunk_rows(trial, shape), strict=True)
             )
             found = memory_report(ranks, schedule, context)
-            self._reports[key] = found
+            remember(self._reports, key, found)
         return found
 
     def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
@@ -90,14 +91,16 @@ class MemoryModel:
                 rank_parameters(self._workload.architecture, stages, rank, layer_of)
                 for rank in range(trial.pp)
             )
-            self._parameters[key] = found
+            remember(self._parameters, key, found)
         return found
 
     def layers(
         self, shape: WorkShape, recompute: SelectiveRecompute
     ) -> Callable[[LayerKind], LayerMemory]:
         """Memory of one layer of any kind in `shape`, as a function of the kind."""
-        known = self._layers.setdefault((shape, recompute), {})
+        key = (shape, recompute)
+        seen = self._layers.get(key)
+        known = remember(self._layers, key, {}) if seen is None else seen
 
         def layer_of(kind: LayerKind) -> LayerMemory:
             found = known.get(kind)
@@ -118,7 +121,7 @@ class MemoryModel:
         if found is None:
             work = self._catalog.work(layer_key)
             found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
-            self._priced[key] = found
+            remember(self._priced, key, found)
         return found
 
     def _chunk_rows(

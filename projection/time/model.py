@@ -1,9 +1,11 @@
 """The time of trials of one workload on one cluster, memoised by what each part depends on."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from projection.degrees import Degrees
 from projection.kernels import KernelModels
+from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
 from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
@@ -77,9 +79,10 @@ class TimeModel:
         self._memory = memory
         self._models = models
         self._placed: dict[tuple[int, ...], KernelModels] = {}
-        self._layers: dict[tuple[object, ...], LayerTimes] = {}
-        self._pipelines: dict[tuple[object, ...], _Pipeline] = {}
-        self._dp_messages: dict[tuple[object, ...], tuple[RankMessages, ...]] = {}
+        self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
+        self._views: dict[tuple[Hashable, ...], dict[LayerKind, LayerTimes]] = {}
+        self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
+        self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
         """Time of one iteration. Raises WorkloadError or ScheduleError without a pipeline."""
@@ -113,7 +116,7 @@ class TimeModel:
                 self._cluster, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp
             )
             found = self._models.with_placement(placement)
-            self._placed[key] = found
+            remember(self._placed, key, found)
         return found
 
     def _expert_group(self, trial: NormalTrial, models: KernelModels) -> Group:
@@ -154,11 +157,8 @@ class TimeModel:
             schedule.splits_backward,
             models.achievable.a2a_overlap[trial.sync_free_stage],
         )
-        recompute = selective(trial)
         plans = self._catalog.plans(trial)
-
-        def times_of(kind: LayerKind) -> LayerTimes:
-            return self._layer(kind, shape, recompute, pricing)
+        times_of = self._layers_in(shape, selective(trial), pricing)
 
         def fsdp_of(kind: LayerKind) -> FsdpTimes:
             if not trial.use_torch_fsdp2:
@@ -177,8 +177,35 @@ class TimeModel:
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
         found = _Pipeline(times, chunks, comm, algorithms)
-        self._pipelines[key] = found
-        return found
+        return remember(self._pipelines, key, found)
+
+    def _layers_in(
+        self, shape: WorkShape, recompute: SelectiveRecompute, pricing: LayerPricing
+    ) -> TimesOf:
+        """Times of one layer of any kind in `shape`, as a function of the kind."""
+        groups = self._groups(pricing)
+        key = (shape, recompute, pricing.splits_backward, pricing.deepep_overlap, groups)
+        seen = self._views.get(key)
+        known = remember(self._views, key, {}) if seen is None else seen
+
+        def times_of(kind: LayerKind) -> LayerTimes:
+            found = known.get(kind)
+            if found is None:
+                found = self._layer(kind, shape, recompute, pricing)
+                known[kind] = found
+            return found
+
+        return times_of
+
+    def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
+        """The groups whose collectives a layer performs; experts' last."""
+        placement = pricing.models.placement
+        return (
+            placement.group("tp"),
+            placement.group("cp"),
+            pricing.expert_group,
+            placement.group("etp"),
+        )
 
     def _layer(
         self,
@@ -189,17 +216,14 @@ class TimeModel:
     ) -> LayerTimes:
         """Times of one layer, shared by all trials whose relevant shape and groups agree."""
         layer_key: LayerKey = self._catalog.key(kind, shape)
-        placement = pricing.models.placement
-        groups: tuple[Group, ...] = (placement.group("tp"), placement.group("cp"))
-        if kind.moe:
-            groups += (pricing.expert_group, placement.group("etp"))
+        groups = self._groups(pricing) if kind.moe else self._groups(pricing)[:2]
         overlap = pricing.deepep_overlap if kind.moe else 0.0
         key = (layer_key, recompute, pricing.splits_backward, overlap, groups)
         found = self._layers.get(key)
         if found is None:
             work = self._catalog.work(layer_key)
             found = layer_times(work, layer_key[1], recompute, pricing)
-            self._layers[key] = found
+            remember(self._layers, key, found)
         return found
 
     def _data_parallel(
@@ -246,7 +270,7 @@ class TimeModel:
         found = self._dp_messages.get(key)
         if found is None:
             found = tuple(rank_messages(rank.parameters, settings, models) for rank in ranks)
-            self._dp_messages[key] = found
+            remember(self._dp_messages, key, found)
         return found
 
     def _tied_embeddings(
