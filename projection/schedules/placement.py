@@ -1,5 +1,7 @@
 """Where the virtual stages of a pipeline live: round-robin over the ranks, or folded into a V."""
 
+from collections.abc import Sequence
+
 from schemas.errors import ScheduleError
 
 V_SCHEDULES = frozenset({"zbv-formatted", "zbv-greedy-half", "zbv-greedy-min"})
@@ -30,7 +32,7 @@ def stage_table(schedule: str, pp: int, vpp: int) -> tuple[tuple[int, ...], ...]
     )
 
 
-def homes(stages: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
+def homes(stages: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
     """Inverse of a stage table: (rank, chunk) of every virtual stage, in model order."""
     pairs = [
         (stage, rank, chunk) for rank, row in enumerate(stages) for chunk, stage in enumerate(row)

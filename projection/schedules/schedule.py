@@ -2,11 +2,30 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
+from projection.schedules.compile import compile_orders
 from projection.schedules.live import LiveState, live_states, peak_in_flight
 from projection.schedules.order import Orders
 from projection.schedules.placement import homes, stage_table
-from projection.schedules.program import Program, compile_orders, extended, orders_of
+from projection.schedules.program import Program, extended, orders_of
+
+
+class SolverReport(NamedTuple):
+    """How good an `ilp` order is known to be. Times are in the units of its PassTimes."""
+
+    status: str
+    """What ended the search, in words."""
+    makespan: float
+    greedy_makespan: float
+    """Of the incumbent that the solver started from."""
+    lower_bound: float
+    """No order of any passes beats it; see `lower_bound_ms`."""
+    gap: float
+    """(makespan - lower_bound) / makespan."""
+    placement_gap: float | None
+    """HiGHS's own gap for the W's at the chosen order of F and B; None when it did not run."""
+    nodes: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +48,8 @@ class PipelineSchedule:
     program: Program = field(repr=False)
     live_states: tuple[tuple[LiveState, ...], ...] = field(repr=False)
     peak_in_flight: tuple[float, ...]
+    solver: SolverReport | None = None
+    """Of `ilp`: how good the order is known to be."""
 
     @cached_property
     def orders(self) -> Orders:
