@@ -14,6 +14,7 @@ from projection.legality.normal_form import (
     SELECTIVE_MODULES,
     RecomputeSetting,
     delayed_differs,
+    inherited_etp,
     inherited_recompute,
     split_of,
     stage_capacity,
@@ -60,7 +61,7 @@ def _ep(trial: NormalTrial, context: Context) -> Values:
 
 def _etp(trial: NormalTrial, context: Context) -> Values:
     if not context.architecture.is_moe:
-        return _single({trial.tp, *context.given("etp")})
+        return ((inherited_etp(trial.tp, context.baseline),),)
     return _single({1, trial.tp, *context.given("etp")})
 
 

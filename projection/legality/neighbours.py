@@ -11,7 +11,7 @@ from projection.legality.axes import occurring_values
 from projection.legality.context import KNOBS
 from projection.legality.factors import FACTORS, RECOMPUTE_KNOBS
 from projection.legality.normal_form import short_request
-from projection.legality.rules.request import read
+from projection.legality.rules.request import UNKNOWN_SCHEDULE, read
 from projection.legality.schedule_names import nearest_schedule
 from projection.legality.space import LegalSpace, Node
 from schemas.cluster import Cluster
@@ -34,10 +34,10 @@ def neighbours(
     """The `limit` legal configurations nearest to `trial`, nearest first; fewer if there are fewer.
 
     Distance is in steps along the axes: one per place in an axis's list of legal values, one for
-    another word, truth value or number of recomputed layers, two for another kind of recomputation. A knob the request leaves open may
-    also go back to the workload's value for nothing. At one distance, what changes least that
-    nobody asked about comes first, then what is nearest to the workload. `changed` says for each
-    knob what was asked (in normal form) and what is offered.
+    another word, truth value or number of recomputed layers, two for another kind of recomputation.
+    A knob the request leaves open may also go back to the workload's value for nothing. At one
+    distance, what changes least that nobody asked about comes first, then what is nearest to the
+    workload. `changed` says for each knob what was asked (in normal form) and what is offered.
     """
     return nearest(trial, LegalSpace(workload, cluster, search), limit)
 
@@ -57,6 +57,33 @@ def nearest(trial: TrialConfig | NormalTrial, space: LegalSpace, limit: int = 3)
         found.extend(asked.offer(offer, steps) for offer in offers[: limit - len(found)])
         steps += 1
     return found
+
+
+class Shapes:
+    """For each parallel shape, the legal trial of that shape that is most like a given one.
+
+    A shape is (tp, pp, cp, ep). What else must change (etp, mbs, vpp, sharding, …) changes as
+    little as it can, by the distance of `neighbours`.
+    """
+
+    def __init__(self, like: NormalTrial, space: LegalSpace) -> None:
+        self._asked = _Asked(like, space.context.workload, frozenset(KNOBS), {})
+        self._space = space
+        self._distance = _Distance(self._asked, space.root())
+
+    def nearest(self, tp: int, pp: int, cp: int, ep: int) -> NormalTrial | None:
+        """The most alike legal trial of a shape; None when the shape has none."""
+        node, draft = self._space.root(), SimpleNamespace()
+        for size in (tp, pp, cp, ep):
+            chosen = next((b for b in node.branches if b.values == (size,)), None)
+            if chosen is None:
+                return None
+            self._space.choose(node.level, chosen.values, draft)
+            node = chosen.below
+        steps = self._distance.least(node)
+        ties = _at_distance(node, steps, self._distance, self._space, draft)
+        alike = (NormalTrial(**vars(found)) for found in islice(ties, _MOST_TIES))
+        return min(alike, key=self._asked.unlikeness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +107,7 @@ class _Asked:
         given = request.model_dump(exclude_none=True)
         suspects = {knob for violation in violations for knob in violation.axes}
         wrong = {knob: value for knob, value in given.items() if knob in suspects}
-        if any(violation.code == "unknown_schedule" for violation in violations):
+        if any(violation.code == UNKNOWN_SCHEDULE for violation in violations):
             near = nearest_schedule(str(request.pp_schedule))
             trial, _ = read(request.model_copy(update={"pp_schedule": near}), workload)
         return cls(trial, workload, frozenset(given), wrong)
@@ -116,9 +143,9 @@ class _Distance:
         self._asked, self._base = asked, asked.workload.baseline
         occurring = occurring_values(root)
         self._numbers = {
-            knob: sorted(occurring[knob])
-            for knob in KNOBS
-            if type(getattr(asked.trial, knob)) is int and None not in occurring[knob]
+            knob: sorted(values)
+            for knob, values in occurring.items()
+            if knob in KNOBS and type(getattr(asked.trial, knob)) is int and None not in values
         }
         self._least: dict[int, int] = {}
         self.most = len(KNOBS) + sum(len(values) for values in self._numbers.values())
@@ -169,10 +196,17 @@ class _Distance:
 
 
 def _at_distance(
-    root: Node, steps: int, distance: _Distance, space: LegalSpace
+    root: Node,
+    steps: int,
+    distance: _Distance,
+    space: LegalSpace,
+    draft: SimpleNamespace | None = None,
 ) -> Iterator[SimpleNamespace]:
-    """Every trial exactly `steps` away, in the order of the space; the draft is reused."""
-    draft = SimpleNamespace()
+    """Every trial exactly `steps` away, in the order of the space; the draft is reused.
+
+    `draft` holds what was chosen above `root`.
+    """
+    draft = SimpleNamespace() if draft is None else draft
 
     def walk(node: Node, left: int) -> Iterator[SimpleNamespace]:
         if not node.branches:

@@ -5,7 +5,7 @@ together with others that the trial changed; they follow, by the functions `inhe
 a trial sets is never changed into something else: if it cannot be, the legality rules refuse it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from projection.legality.schedule_names import (
@@ -233,14 +233,18 @@ def stage_capacity(pp: int, vpp: int, workload: Workload) -> int:
 def recompute_of(trial: TrialConfig, pp: int, vpp: int, workload: Workload) -> RecomputeSetting:
     """The recompute setting a trial asks for.
 
-    Untouched, it is inherited. Zero layers are none. A trial that turns full recomputation on
-    without a number means every layer, by `block`; `uniform` without one has units of one layer.
+    Untouched, it is inherited, though a number that is spelled out is not capped. Zero layers are
+    none. A trial that turns full recomputation on without a number means every layer, by `block`;
+    `uniform` without one has units of one layer.
     """
     base = RecomputeSetting.of(workload.baseline)
     asked = (trial.recompute_granularity, trial.recompute_method, trial.recompute_num_layers)
     was = (base.recompute_granularity, base.recompute_method, base.recompute_num_layers)
     if all(a is None or a == w for a, w in zip(asked, was, strict=True)):
-        return inherited_recompute(pp, vpp, workload)
+        inherited = inherited_recompute(pp, vpp, workload)
+        if inherited.counts_layers and trial.recompute_num_layers is not None:
+            return replace(inherited, recompute_num_layers=trial.recompute_num_layers)
+        return inherited
     granularity = trial.recompute_granularity or base.recompute_granularity
     if granularity == "none":
         return RecomputeSetting()

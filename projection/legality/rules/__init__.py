@@ -1,6 +1,15 @@
 """All legality rules, in the order their reasons are given: the first is the one to lead with."""
 
-from projection.legality.rules import batch, levers, pins, pipeline, tensor, values, world
+from projection.legality.rules import (
+    batch,
+    levers,
+    pins,
+    pipeline,
+    request,
+    tensor,
+    values,
+    world,
+)
 from projection.legality.rules.rule import Rule
 
 VALUE_RULES: tuple[Rule, ...] = values.RULES
@@ -16,4 +25,11 @@ RULES: tuple[Rule, ...] = (
 )
 """Everything else."""
 
-__all__ = ["RULES", "VALUE_RULES", "Rule"]
+CODES: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        [rule.code for rule in (*VALUE_RULES, *request.RULES, *RULES)] + [request.UNKNOWN_SCHEDULE]
+    )
+)
+"""Every reason code there is."""
+
+__all__ = ["CODES", "RULES", "VALUE_RULES", "Rule"]

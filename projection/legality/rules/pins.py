@@ -2,7 +2,6 @@
 
 from projection.legality.context import KNOBS, Context
 from projection.legality.normal_form import (
-    RecomputeSetting,
     inherited_etp,
     inherited_param_gather,
     inherited_recompute,
@@ -73,7 +72,7 @@ def pin_rule(knob: str) -> Rule:
 def _same_layers(trial: NormalTrial, context: Context) -> bool:
     """Whether a listed set of recomputed layers was kept."""
     kept = inherited_recompute(trial.pp, trial.vpp, context.workload)
-    return RecomputeSetting.of(trial).recompute_layer_ids == kept.recompute_layer_ids
+    return trial.recompute_layer_ids == kept.recompute_layer_ids
 
 
 RULES = tuple(pin_rule(knob) for knob in KNOBS)

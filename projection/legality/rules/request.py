@@ -10,6 +10,8 @@ from schemas.legality import Violation
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
 
+UNKNOWN_SCHEDULE = "unknown_schedule"
+
 
 class RequestRule(NamedTuple):
     """One rule on (request, its normal form): the reason it is broken, or None."""
@@ -92,7 +94,7 @@ def read(request: TrialConfig, workload: Workload) -> tuple[NormalTrial, list[Vi
     violations = []
     unknown = unknown_schedule(request)
     if unknown is not None:
-        violations.append(Violation(code="unknown_schedule", reason=unknown, axes=("pp_schedule",)))
+        violations.append(Violation(code=UNKNOWN_SCHEDULE, reason=unknown, axes=("pp_schedule",)))
         request = request.model_copy(update={"pp_schedule": None})
     trial = normalise(request, workload)
     for rule in RULES:

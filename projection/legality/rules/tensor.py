@@ -1,6 +1,7 @@
 """What tensor parallelism must divide, for the dense part and for the experts."""
 
 from projection.legality.context import Context
+from projection.legality.normal_form import inherited_etp
 from projection.legality.rules.rule import Rule
 from projection.parameters import padded_vocab
 from schemas.trial import NormalTrial
@@ -68,7 +69,7 @@ def moe_tp_needs_sequence_parallel(trial: NormalTrial, context: Context) -> str 
 def etp_not_one_or_tp(trial: NormalTrial, context: Context) -> str | None:
     """Expert TP is 1 or TP (or what a file says); a dense model's is TP."""
     if not context.architecture.is_moe:
-        if trial.etp in (trial.tp, *context.given("etp")):
+        if trial.etp == inherited_etp(trial.tp, context.baseline):
             return None
         return f"etp {trial.etp} on a dense model: without experts it follows tp {trial.tp}"
     if trial.etp in (1, trial.tp, *context.given("etp")):
