@@ -68,14 +68,16 @@ class RankMessages:
     expert_gather: Message
 
     def algorithms(self) -> dict[str, str]:
-        """The algorithm that won, per collective that takes place."""
-        named = {
-            "dp_grad_reduce": self.dense_reduce,
-            "edp_grad_reduce": self.expert_reduce,
-            "dp_param_gather": self.dense_gather,
-            "edp_param_gather": self.expert_gather,
+        """The algorithms that won, dense parameters' first, per collective that takes place."""
+        pairs = {
+            "dp_grad_reduce": (self.dense_reduce, self.expert_reduce),
+            "dp_param_gather": (self.dense_gather, self.expert_gather),
         }
-        return {name: message.algorithm for name, message in named.items() if message.whole}
+        named = {
+            name: ", ".join(message.algorithm for message in pair if message.whole)
+            for name, pair in pairs.items()
+        }
+        return {name: algorithm for name, algorithm in named.items() if algorithm}
 
 
 def rank_messages(

@@ -108,7 +108,10 @@ class TimeModel:
 
     def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
         """Kernel models on the trial's rank placement."""
-        key = (trial.tp, trial.cp, trial.pp, degrees.dp, trial.ep, trial.etp, degrees.edp)
+        experts = (trial.ep, trial.etp, degrees.edp)
+        if not self._workload.architecture.is_moe:
+            experts = (trial.cp, trial.tp, degrees.dp)
+        key = (trial.tp, trial.cp, trial.pp, degrees.dp, *experts)
         found = self._placed.get(key)
         if found is None:
             tp, cp, pp, dp, ep, etp, edp = key
@@ -363,11 +366,12 @@ def _exposed_by_name(
                 exposed[op.name] = exposed.get(op.name, 0.0) + once * num_microbatches
                 algorithms.setdefault(op.name, op.algorithm)
             fsdp = fsdp_of(entry.kind)
-            for name, value in (
-                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward),
-                ("fsdp_reduce_scatter", fsdp.scatter),
+            for name, value, algorithm in (
+                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward, fsdp.gather_algorithm),
+                ("fsdp_reduce_scatter", fsdp.scatter, fsdp.scatter_algorithm),
             ):
                 if value:
                     more = value * entry.count * num_microbatches
                     exposed[name] = exposed.get(name, 0.0) + more
+                    algorithms.setdefault(name, algorithm)
     return exposed
