@@ -7,6 +7,7 @@ legality's business. Codes and wording agree with the legality rules.
 from dataclasses import dataclass
 
 from schemas.architecture import Architecture
+from schemas.cluster import Cluster
 from schemas.trial import NormalTrial
 
 SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
@@ -30,25 +31,38 @@ class Impossible:
 
 
 def degrees(
-    trial: NormalTrial, world_size: int, architecture: Architecture, seq_length: int
+    trial: NormalTrial, cluster: Cluster, architecture: Architecture, seq_length: int
 ) -> Degrees | Impossible:
-    """Degrees of `trial` on `world_size` GPUs.
+    """Degrees of `trial` on `cluster`.
 
     Attention is folded as tp·cp·dp·pp and experts as etp·ep·edp·pp over the same GPUs; both must
-    tile the world, and the global batch must be a whole number of microbatches per replica.
+    tile the world (a dense model has no experts to fold), and the global batch must be a whole
+    number of microbatches per replica.
     """
+    world_size = cluster.world_size
     problem = (
-        _sizes(trial) or _tiling(trial, world_size) or _shares(trial, architecture, seq_length)
+        _sizes(trial)
+        or _tiling(trial, world_size, architecture)
+        or _shares(trial, architecture, seq_length)
     )
+    if trial.fp8 != "none" and cluster.gpu.fp8_tflops is None:
+        problem = problem or Impossible(
+            "fp8_unsupported", f"fp8 {trial.fp8}: {cluster.gpu.name} has no FP8 matrix units"
+        )
     if problem is not None:
         return problem
     dp = world_size // (trial.tp * trial.cp * trial.pp)
+    edp = world_size // (trial.etp * trial.ep * trial.pp) if architecture.is_moe else dp
     if trial.gbs % (trial.mbs * dp):
         return Impossible(
             "gbs_not_divisible",
             f"gbs {trial.gbs} is not a multiple of mbs·dp = {trial.mbs}·{dp} = {trial.mbs * dp}",
         )
-    edp = world_size // (trial.etp * trial.ep * trial.pp)
+    if cluster.placement == "tp-cp-ep-pp-dp" and trial.pp > 1 and edp != dp:
+        return Impossible(
+            "placement_not_folded",
+            f"placement {cluster.placement} needs edp = dp, here edp = {edp} and dp = {dp}",
+        )
     return Degrees(dp, edp, trial.gbs // (trial.mbs * dp))
 
 
@@ -61,12 +75,12 @@ def _sizes(trial: NormalTrial) -> Impossible | None:
     return None
 
 
-def _tiling(trial: NormalTrial, world_size: int) -> Impossible | None:
+def _tiling(trial: NormalTrial, world_size: int, architecture: Architecture) -> Impossible | None:
     """Replicas that do not tile the GPUs."""
-    for names, sizes in (
-        ("tp·cp·pp", (trial.tp, trial.cp, trial.pp)),
-        ("etp·ep·pp", (trial.etp, trial.ep, trial.pp)),
-    ):
+    replicas = [("tp·cp·pp", (trial.tp, trial.cp, trial.pp))]
+    if architecture.is_moe:
+        replicas.append(("etp·ep·pp", (trial.etp, trial.ep, trial.pp)))
+    for names, sizes in replicas:
         product = sizes[0] * sizes[1] * sizes[2]
         if world_size % product:
             numbers = f"{names} = {sizes[0]}·{sizes[1]}·{sizes[2]} = {product}"

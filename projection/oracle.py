@@ -17,7 +17,7 @@ from projection.profiles import achievable
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
-from projection.zero_delta import zero_delta_reasons
+from projection.zero_delta import trial_warnings, zero_delta_reasons
 from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
@@ -66,12 +66,7 @@ class Oracle:
         return self._evaluate(trial, "memory_only")
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
-        sizes = degrees(
-            trial,
-            self.cluster.world_size,
-            self.workload.architecture,
-            self.workload.seq_length,
-        )
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if isinstance(sizes, Impossible):
             return self._illegal(trial, source, sizes.code, sizes.reason)
         try:
@@ -93,8 +88,13 @@ class Oracle:
             derived_dp=sizes.dp,
             derived_edp=sizes.edp,
             num_microbatches=sizes.num_microbatches,
-            warnings=self._warnings,
-            zero_delta_reasons=zero_delta_reasons(trial, sizes, self.workload, self.cluster),
+            warnings=(*self._warnings, *trial_warnings(trial, self.workload)),
+            zero_delta_reasons=zero_delta_reasons(
+                trial,
+                sizes,
+                self.workload,
+                output_is_heaviest=memory.heaviest == self._catalog.stages(trial).rank_of_output(),
+            ),
         )
 
     def _time_model(self) -> TimeModel:

@@ -130,6 +130,9 @@ def _consecutive(counts: tuple[int, ...], mtp: int) -> tuple[Chunk, ...]:
     return tuple(stages)
 
 
+MAX_LAYOUT_SYMBOLS = 100_000
+"""A layout this long is a typing error, not a model."""
+
 _REPEAT = re.compile(r"\(([^()]*)\)\*(\d+)|([EtmL])\*(\d+)")
 
 
@@ -146,6 +149,10 @@ def parse_layout(layout: str, architecture: Architecture, num_stages: int) -> tu
     text = re.sub(r"[\s,]", "", layout)
     while (match := _REPEAT.search(text)) is not None:
         body, times = (match[1], match[2]) if match[1] is not None else (match[3], match[4])
+        if len(text) + len(body) * int(times) > MAX_LAYOUT_SYMBOLS:
+            raise WorkloadError(
+                f"pipeline layout {layout!r} repeats to more than {MAX_LAYOUT_SYMBOLS} symbols"
+            )
         text = text[: match.start()] + body * int(times) + text[match.end() :]
     unknown = sorted(set(text) - set("EtmL|"))
     if unknown:

@@ -5,7 +5,6 @@ this one does not.
 """
 
 from projection.degrees import Degrees
-from schemas.cluster import Cluster
 from schemas.trial import NormalTrial
 from schemas.workload import Workload
 
@@ -13,16 +12,33 @@ EXPERT_KNOBS = ("ep", "etp", "use_turbo_deepep", "sync_free_stage", "target_ep_s
 
 
 def zero_delta_reasons(
-    trial: NormalTrial, degrees: Degrees, workload: Workload, cluster: Cluster
+    trial: NormalTrial,
+    degrees: Degrees,
+    workload: Workload,
+    *,
+    output_is_heaviest: bool,
 ) -> dict[str, str]:
-    """Knob → code for every knob of `trial` that can be changed without effect here."""
+    """Knob → code for every knob of `trial` that can be changed without effect here.
+
+    `output_is_heaviest`: whether the rank that decides the memory holds the output head.
+    """
     return {
+        **_batch(trial, degrees, output_is_heaviest=output_is_heaviest),
         **_experts(trial, workload),
         **_pipeline(trial),
         **_data_parallel(trial, degrees),
-        **_recompute(trial, workload),
-        **_precision(cluster),
+        **_recompute(trial),
     }
+
+
+def _batch(trial: NormalTrial, degrees: Degrees, *, output_is_heaviest: bool) -> dict[str, str]:
+    """The global batch and the loss."""
+    reasons: dict[str, str] = {}
+    if degrees.num_microbatches >= 2 * trial.pp:
+        reasons["gbs.memory"] = "in_flight_saturates"
+    if not output_is_heaviest:
+        reasons["cross_entropy_loss_fusion.memory"] = "output_rank_is_not_heaviest"
+    return reasons
 
 
 def _experts(trial: NormalTrial, workload: Workload) -> dict[str, str]:
@@ -67,7 +83,7 @@ def _data_parallel(trial: NormalTrial, degrees: Degrees) -> dict[str, str]:
     return reasons
 
 
-def _recompute(trial: NormalTrial, workload: Workload) -> dict[str, str]:
+def _recompute(trial: NormalTrial) -> dict[str, str]:
     """Knobs of activation recomputation."""
     reasons: dict[str, str] = {}
     if trial.recompute_granularity != "full":
@@ -75,15 +91,20 @@ def _recompute(trial: NormalTrial, workload: Workload) -> dict[str, str]:
         reasons["recompute_method"] = "recompute_is_not_full"
     elif trial.recompute_layer_ids:
         reasons["recompute_num_layers"] = "layer_ids_decide"
-    modules = trial.recompute_modules or ("core_attn",)
-    core_only = trial.recompute_granularity == "selective" and modules == ("core_attn",)
-    if core_only and workload.flash_attention:
-        reasons["recompute_granularity.memory"] = "flash_attention_saves_no_scores"
     return reasons
 
 
-def _precision(cluster: Cluster) -> dict[str, str]:
-    """FP8 on a GPU that has no FP8 matrix units."""
-    if cluster.gpu.fp8_tflops is None:
-        return {"fp8.time": "gpu_has_no_fp8"}
-    return {}
+def trial_warnings(trial: NormalTrial, workload: Workload) -> tuple[str, ...]:
+    """What a person should know of this trial's numbers: levers that do next to nothing."""
+    warnings = []
+    modules = trial.recompute_modules or ("core_attn",)
+    core_only = trial.recompute_granularity == "selective" and modules == ("core_attn",)
+    if core_only and workload.flash_attention:
+        warnings.append(
+            "recomputing core attention frees only its log-sum-exp: flash attention keeps no scores"
+        )
+    if trial.recompute_granularity != "none" and trial.splits_backward:
+        warnings.append(
+            f"{trial.pp_schedule} splits the backward pass; Primus refuses it with recomputation"
+        )
+    return tuple(warnings)

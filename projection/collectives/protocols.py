@@ -35,7 +35,7 @@ PROTOCOLS: Final = (
 RING_PLATEAU: Final = 1.9
 """NCCL's factor on the latency of a Simple ring that spans nodes ("plateau effect of ring", same
 file): its steps move whole slices through a proxy. It puts the 2-node all-reduces that rccl-tests
-reports for MI355X between 64 MB and 256 MB (270 to 290 us beyond bandwidth) within 10 %."""
+reports for MI355X between 64 MB and 256 MB (270 to 290 us beyond bandwidth) within 15 %."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
 """The memory of trials of one workload on one cluster, memoised by what each part depends on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from projection.degrees import Degrees
+from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
-from projection.work.catalog import Catalog, recompute_key, stage_key
+from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.context import work_shape
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
@@ -47,8 +48,9 @@ class MemoryModel:
         self._catalog = catalog
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
-        self._parameters: dict[tuple[object, ...], tuple[RankParameters, ...]] = {}
-        self._reports: dict[tuple[object, ...], MemoryReport] = {}
+        self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
+        self._parameters: dict[tuple[Hashable, ...], tuple[RankParameters, ...]] = {}
+        self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
         """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
@@ -75,7 +77,7 @@ class MemoryModel:
                 zip(self.parameters(trial, shape), self._chunk_rows(trial, shape), strict=True)
             )
             found = memory_report(ranks, schedule, context)
-            self._reports[key] = found
+            remember(self._reports, key, found)
         return found
 
     def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
@@ -89,25 +91,38 @@ class MemoryModel:
                 rank_parameters(self._workload.architecture, stages, rank, layer_of)
                 for rank in range(trial.pp)
             )
-            self._parameters[key] = found
+            remember(self._parameters, key, found)
         return found
 
     def layers(
         self, shape: WorkShape, recompute: SelectiveRecompute
     ) -> Callable[[LayerKind], LayerMemory]:
         """Memory of one layer of any kind in `shape`, as a function of the kind."""
-        known = self._layers.setdefault((shape, recompute), {})
+        key = (shape, recompute)
+        seen = self._layers.get(key)
+        known = remember(self._layers, key, {}) if seen is None else seen
 
         def layer_of(kind: LayerKind) -> LayerMemory:
             found = known.get(kind)
             if found is None:
-                key = self._catalog.key(kind, shape)
-                work = self._catalog.work(key)
-                found = layer_memory(self._workload.architecture, key[1], work, recompute)
+                found = self._layer(kind, shape, recompute)
                 known[kind] = found
             return found
 
         return layer_of
+
+    def _layer(
+        self, kind: LayerKind, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> LayerMemory:
+        """Memory of one layer, shared by all shapes that agree in what its kind depends on."""
+        layer_key = self._catalog.key(kind, shape)
+        key = (layer_key, recompute)
+        found = self._priced.get(key)
+        if found is None:
+            work = self._catalog.work(layer_key)
+            found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
+            remember(self._priced, key, found)
+        return found
 
     def _chunk_rows(
         self, trial: NormalTrial, shape: WorkShape

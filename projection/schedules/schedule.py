@@ -4,10 +4,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from projection.schedules.compile import compile_orders
 from projection.schedules.live import LiveState, live_states, peak_in_flight
 from projection.schedules.order import Orders
 from projection.schedules.placement import homes, stage_table
-from projection.schedules.program import Program, compile_orders, extended, orders_of
+from projection.schedules.program import Program, extended, orders_of
 
 
 class SolverReport(NamedTuple):

@@ -10,8 +10,8 @@ from projection.schedules.order import P2P, Costs, Durations, TimedOp, exact_cos
 from projection.schedules.program import Program, Segment
 from projection.schedules.schedule import PipelineSchedule
 
-PlainRow = tuple[int, int, tuple[float, float, float]]
-"""rank_back, cross_back, (gap, delay, duration)."""
+PlainRow = tuple[int, int, float, float, float]
+"""rank_at, cross_at, gap, delay, duration."""
 
 MIN_ROWS_BETWEEN_COMPARISONS = 64
 """Looking for a repetition after every small block would cost as much as running it."""
@@ -91,38 +91,42 @@ def _makespan(program: Program, costs: Costs, extrapolate: bool) -> tuple[float,
     flat = [0.0, *costs.forward, *costs.input_grad, *costs.weight_grad, *both, *costs.up]
     flat += costs.down
     flat += [sum(map(flat.__getitem__, parts)) for parts in program.sums]
-    numbers = tuple(zip(*(pick(flat) for pick in program.arithmetic), strict=True))
     ends = [0.0]
-    _advance(ends, _rows(program.prologue, numbers))
+    _advance(ends, _rows(program.prologue, flat))
     extrapolated = False
     if program.repeats:
-        block = tuple(_rows(program.block, numbers))
-        if extrapolate:
-            extrapolated = _repeat(ends, block, program.repeats, program.window)
-        else:
-            for _ in range(program.repeats):
-                _advance(ends, block)
-    _advance(ends, _rows(program.epilogue, numbers))
-    last = map(ends.__getitem__, program.last_back)
+        block = tuple(_rows(program.block, flat))
+        ends, extrapolated = _repeat(ends, block, program.repeats, program.window, extrapolate)
+    else:
+        ends = _last(ends, program.window)
+    _advance(ends, _rows(program.epilogue, flat))
+    last = map(ends.__getitem__, program.last_at)
     return max(map(add, last, map(flat.__getitem__, program.last_gap))), extrapolated
 
 
-def _rows(segment: Segment, numbers: Sequence[tuple[float, ...]]) -> Iterable[PlainRow]:
-    picked = segment.pick(numbers)
-    return zip(segment.rank_back, segment.cross_back, picked, strict=True)
+def _rows(segment: Segment, flat: Sequence[float]) -> Iterable[PlainRow]:
+    costs = segment.gap(flat), segment.delay(flat), segment.duration(flat)
+    return zip(segment.rank_at, segment.cross_at, *costs, strict=True)
 
 
 def _advance(ends: list[float], rows: Iterable[PlainRow]) -> None:
     """Append the end of every row: the recurrence of the module `program`."""
     append = ends.append
-    for rank_back, cross_back, (gap, delay, duration) in rows:
-        free = ends[rank_back] + gap
-        ready = ends[cross_back] + delay
+    for rank_at, cross_at, gap, delay, duration in rows:
+        free = ends[rank_at] + gap
+        ready = ends[cross_at] + delay
         append((free if free > ready else ready) + duration)
 
 
-def _repeat(ends: list[float], block: Sequence[PlainRow], repeats: int, window: int) -> bool:
-    """Append `repeats` blocks, skipping those that repeat; whether any was skipped.
+def _last(ends: list[float], window: int) -> list[float]:
+    """The last `window` ends, padded in front with what no row reads when there are fewer."""
+    return [0.0] * (window - len(ends)) + ends[-window:]
+
+
+def _repeat(
+    ends: list[float], block: Sequence[PlainRow], repeats: int, window: int, extrapolate: bool
+) -> tuple[list[float], bool]:
+    """The last ends after `repeats` blocks, skipping those that repeat; whether any was skipped.
 
     When the ends of the last `window` rows are those of an earlier repetition, all later by one
     same shift, everything the following blocks compute from them is later by that shift as well:
@@ -132,33 +136,39 @@ def _repeat(ends: list[float], block: Sequence[PlainRow], repeats: int, window: 
     that moves up at powers of two.
     """
     stride = -(-MIN_ROWS_BETWEEN_COMPARISONS // len(block))
-    done = anchored = 0
-    anchor: list[float] = []
-    reach = stride
+    reach, anchored = stride, 0
+    anchor: list[float] | None = None
+    ran, done = len(ends), 0
+    ends = _last(ends, window)
     while done < repeats:
         step = min(stride, repeats - done)
-        for _ in range(step):
-            _advance(ends, block)
+        ends = _run_blocks(ends, block, step, window)
         done += step
         cycle = done - anchored
-        if repeats - done < cycle:
+        if not extrapolate or repeats - done < cycle or ran + done * len(block) < window:
             continue
-        if anchor and _shifted(ends, anchor):
+        if anchor is not None and _is_shifted(ends, anchor):
             cycles = (repeats - done) // cycle
             shift = cycles * (ends[-1] - anchor[-1])
-            ends[-window:] = [end + shift for end in ends[-window:]]
-            for _ in range(repeats - done - cycles * cycle):
-                _advance(ends, block)
-            return True
-        if not anchor or cycle >= reach:
-            reach = 2 * cycle if anchor else reach
-            anchored = done
-            anchor = ends[-window:] if len(ends) >= window else []
-    return False
+            rest = repeats - done - cycles * cycle
+            return _run_blocks([end + shift for end in ends], block, rest, window), True
+        if anchor is None or cycle >= reach:
+            reach = stride if anchor is None else 2 * reach
+            anchor, anchored = ends, done
+    return ends, False
 
 
-def _shifted(ends: Sequence[float], anchor: Sequence[float]) -> bool:
-    """Whether the last ends are the anchor's, all moved by one same amount."""
-    now = ends[-len(anchor) :]
-    shift = now[-1] - anchor[-1]
-    return now[0] - anchor[0] == shift and all(map(shift.__eq__, map(sub, now, anchor)))
+def _run_blocks(
+    ends: list[float], block: Sequence[PlainRow], times: int, window: int
+) -> list[float]:
+    for _ in range(times):
+        buffer = ends[:]
+        _advance(buffer, block)
+        ends = buffer[-window:]
+    return ends
+
+
+def _is_shifted(ends: Sequence[float], anchor: Sequence[float]) -> bool:
+    """Whether the ends are the anchor's, all moved by one same amount."""
+    shift = ends[-1] - anchor[-1]
+    return ends[0] - anchor[0] == shift and all(map(shift.__eq__, map(sub, ends, anchor)))

@@ -47,109 +47,99 @@ class RankWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class ExposedDataParallel:
-    """Milliseconds per iteration that no compute hides, and the algorithms that won."""
+class Message:
+    """One collective alone: the whole message, and one bucket of it, in ms."""
 
-    grad_reduce: float
-    param_gather: float
-    algorithms: dict[str, str]
+    whole: float = 0.0
+    bucket: float = 0.0
+    algorithm: str = ""
+
+
+NO_MESSAGE = Message()
 
 
 @dataclass(frozen=True, slots=True)
-class _Priced:
-    whole: float
-    bucket: float
+class RankMessages:
+    """What one rank sends for its replicas each iteration, before any overlap."""
+
+    dense_reduce: Message
+    expert_reduce: Message
+    dense_gather: Message
+    expert_gather: Message
+
+    def algorithms(self) -> dict[str, str]:
+        """The algorithms that won, dense parameters' first, per collective that takes place."""
+        pairs = {
+            "dp_grad_reduce": (self.dense_reduce, self.expert_reduce),
+            "dp_param_gather": (self.dense_gather, self.expert_gather),
+        }
+        named = {
+            name: ", ".join(message.algorithm for message in pair if message.whole)
+            for name, pair in pairs.items()
+        }
+        return {name: algorithm for name, algorithm in named.items() if algorithm}
 
 
-def exposed_data_parallel(
-    parameters: Parameters, settings: DataParallel, windows: RankWindows, models: KernelModels
-) -> ExposedDataParallel:
-    """What one rank's gradient reduction and parameter gathering add to the iteration."""
-    algorithms: dict[str, str] = {}
+def rank_messages(
+    parameters: Parameters, settings: DataParallel, models: KernelModels
+) -> RankMessages:
+    """Price the collectives of a rank that holds `parameters`."""
     kind: CollectiveKind = "reduce_scatter" if settings.distributed_optimizer else "allreduce"
-    dense = _price(
-        "dp_grad_reduce", kind, parameters.dense, settings.gradient_bytes, "dp", models, algorithms
+    gathers = settings.distributed_optimizer
+    dense, experts = parameters.dense, parameters.routed_experts
+    gradient, weight = settings.gradient_bytes, settings.weight_bytes
+    return RankMessages(
+        dense_reduce=_message(kind, dense, gradient, "dp", models),
+        expert_reduce=_message(kind, experts, gradient, "edp", models),
+        dense_gather=_message("allgather", dense if gathers else 0, weight, "dp", models),
+        expert_gather=_message("allgather", experts if gathers else 0, weight, "edp", models),
     )
-    experts = _price(
-        "edp_grad_reduce",
-        kind,
-        parameters.routed_experts,
-        settings.gradient_bytes,
-        "edp",
-        models,
-        algorithms,
-    )
-    reduce = _exposed_reduce(dense, experts, settings, windows)
-    gather = 0.0
-    if settings.distributed_optimizer:
-        gather = _exposed_gather(parameters, settings, windows, models, algorithms)
-    return ExposedDataParallel(reduce, gather, algorithms)
 
 
-def _exposed_reduce(
-    dense: _Priced, experts: _Priced, settings: DataParallel, windows: RankWindows
-) -> float:
-    """Exposed reduction: everything without overlap; else what outlasts the backward pass."""
+def _message(
+    kind: CollectiveKind, count: float, bytes_each: float, group: GroupName, models: KernelModels
+) -> Message:
+    """Time of the whole message and of one bucket; nothing when nobody shares the parameters."""
+    size = models.placement.group(group).size
+    if size == 1 or not count:
+        return NO_MESSAGE
+    priced = models.collective(Collective(group, kind, bytes_each * count, group))
+    bucket = min(count, max(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * size))
+    one = models.collective(Collective(group, kind, bytes_each * bucket, group))
+    return Message(
+        priced.time_ms,
+        min(priced.time_ms, one.time_ms),
+        f"{priced.algorithm}/{priced.protocol}",
+    )
+
+
+def exposed_reduce(messages: RankMessages, settings: DataParallel, windows: RankWindows) -> float:
+    """Gradient reduction that adds to the iteration, in ms.
+
+    Without overlap, or without buckets, all of it, less the time the rank would wait anyway. With
+    buckets, the last one and whatever outlasts the backward pass; experts' gradients do not hide
+    behind a backward pass whose all-to-alls are barriers (Primus Projection, appendix B.3).
+    """
+    dense, experts = messages.dense_reduce, messages.expert_reduce
     whole = dense.whole + experts.whole
-    if not settings.overlap_grad_reduce:
+    if not (settings.overlap_grad_reduce and windows.buckets):
         return max(0.0, whole - windows.idle_after)
-    if not windows.buckets:
-        return max(0.0, whole - windows.idle_after)
-    barred = experts if settings.experts_exchange_tokens else _Priced(0.0, 0.0)
-    free = dense.whole + experts.whole - barred.whole
-    last = dense.bucket if dense.whole else experts.bucket
-    exposed = max(min(last, free), free - windows.backward) + barred.whole
+    barred = experts.whole if settings.experts_exchange_tokens else 0.0
+    free = whole - barred
+    last = dense.bucket or experts.bucket
+    exposed = max(min(last, free), free - windows.backward) + barred
     return max(0.0, exposed - windows.idle_after)
 
 
-def _exposed_gather(
-    parameters: Parameters,
-    settings: DataParallel,
-    windows: RankWindows,
-    models: KernelModels,
-    algorithms: dict[str, str],
-) -> float:
-    """Exposed gathering: everything without overlap; else the first bucket and what outlasts."""
-    dense = _price(
-        "dp_param_gather",
-        "allgather",
-        parameters.dense,
-        settings.weight_bytes,
-        "dp",
-        models,
-        algorithms,
-    )
-    experts = _price(
-        "edp_param_gather",
-        "allgather",
-        parameters.routed_experts,
-        settings.weight_bytes,
-        "edp",
-        models,
-        algorithms,
-    )
+def exposed_gather(messages: RankMessages, settings: DataParallel, windows: RankWindows) -> float:
+    """Parameter gathering that adds to the iteration, in ms.
+
+    Without overlap all of it, on every rank at once; with it, the first bucket and whatever
+    outlasts the first forward pass, less the time until the rank's first microbatch arrives.
+    """
+    dense, experts = messages.dense_gather, messages.expert_gather
     whole = dense.whole + experts.whole
     if not settings.overlap_param_gather:
         return whole
-    first = dense.bucket if dense.whole else experts.bucket
-    return max(0.0, max(min(first, whole), whole - windows.forward) - windows.idle_before)
-
-
-def _price(
-    name: str,
-    kind: CollectiveKind,
-    count: float,
-    bytes_each: float,
-    group: GroupName,
-    models: KernelModels,
-    algorithms: dict[str, str],
-) -> _Priced:
-    """Time of the whole message and of one bucket, 0 when nobody shares the parameters."""
-    size = models.placement.group(group).size
-    if size == 1 or not count:
-        return _Priced(0.0, 0.0)
-    priced = models.collective(Collective(name, kind, bytes_each * count, group))
-    algorithms[name] = f"{priced.algorithm}/{priced.protocol}"
-    bucket = min(count, max(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * size))
-    one = models.collective(Collective(name, kind, bytes_each * bucket, group))
-    return _Priced(priced.time_ms, min(priced.time_ms, one.time_ms))
+    first = dense.bucket or experts.bucket
+    return max(0.0, max(first, whole - windows.forward) - windows.idle_before)

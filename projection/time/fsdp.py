@@ -27,6 +27,8 @@ class FsdpTimes:
     forward: float = 0.0
     gather_backward: float = 0.0
     scatter: float = 0.0
+    gather_algorithm: str = ""
+    scatter_algorithm: str = ""
 
     @property
     def backward(self) -> float:
@@ -53,10 +55,10 @@ def fsdp_times(
     backward the gather and the scatter share the links, so the scatter hides in what compute the
     gather has left.
     """
-    gather = _collective_ms("allgather", parameters, models)
-    scatter = _collective_ms("reduce_scatter", parameters, models)
+    gather, gather_algorithm = _collective("allgather", parameters, models)
+    scatter, scatter_algorithm = _collective("reduce_scatter", parameters, models)
     if kind.block == "embedding":
-        return FsdpTimes(forward=gather, scatter=scatter)
+        return FsdpTimes(gather, 0.0, scatter, gather_algorithm, scatter_algorithm)
     backward_ms = times.input_grad.total + times.weight_grad.total
     gather_backward = exposed(gather, backward_ms, BACKWARD_GATHER_CEILING)
     window = max(0.0, backward_ms - (gather - gather_backward))
@@ -64,19 +66,26 @@ def fsdp_times(
         forward=exposed(gather, times.forward.total, FORWARD_GATHER_CEILING),
         gather_backward=gather_backward,
         scatter=exposed(scatter, window, SCATTER_CEILING),
+        gather_algorithm=gather_algorithm,
+        scatter_algorithm=scatter_algorithm,
     )
 
 
-def _collective_ms(
+def _collective(
     kind: Literal["allgather", "reduce_scatter"], parameters: Parameters, models: KernelModels
-) -> float:
-    """Gather or scatter of a unit's weights in bf16: dense ones over dp, experts over edp."""
+) -> tuple[float, str]:
+    """Gather or scatter of a unit's weights in bf16: dense ones over dp, experts over edp.
+
+    Milliseconds, and the algorithms that won, dense weights' first.
+    """
     parts: tuple[tuple[float, GroupName], ...] = (
         (parameters.dense, "dp"),
         (parameters.routed_experts, "edp"),
     )
-    return sum(
-        models.collective(Collective(f"fsdp_{kind}", kind, BF16_BYTES * count, group)).time_ms
+    priced = [
+        models.collective(Collective(f"fsdp_{kind}", kind, BF16_BYTES * count, group))
         for count, group in parts
         if count and models.placement.group(group).size > 1
-    )
+    ]
+    names = ", ".join(f"{one.algorithm}/{one.protocol}" for one in priced)
+    return sum(one.time_ms for one in priced), names

@@ -156,9 +156,11 @@ def _module_cost(
     compute = _compute(operations, pricing, backward=direction == BACKWARD)
     budget = compute.gemm + behind.gemm
     times: dict[str, float] = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
+    exposes = False
     for op in operations:
         if not isinstance(op, Collective):
             continue
+        exposes = True
         priced = pricing.collective(op)
         alone = priced.time_ms
         if op.overlappable and op.group == "tp":
@@ -172,9 +174,10 @@ def _module_cost(
         key = (module.name, direction, group, op.name)
         before = exposed[key][0] if key in exposed else 0.0
         exposed[key] = (before + alone, f"{priced.algorithm}/{priced.protocol}")
-    return compute._replace(
-        tensor_parallel=times["tp"], context_parallel=times["cp"], expert_parallel=times["ep"]
-    )
+    if not exposes:
+        return compute
+    gemm, attention, elementwise, *_ = compute
+    return Cost(gemm, attention, elementwise, 0.0, times["tp"], times["cp"], times["ep"])
 
 
 def _hide_exchange(

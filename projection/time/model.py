@@ -1,9 +1,11 @@
 """The time of trials of one workload on one cluster, memoised by what each part depends on."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from projection.degrees import Degrees
 from projection.kernels import KernelModels
+from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
 from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
@@ -17,8 +19,11 @@ from projection.time.chunks import (
 )
 from projection.time.data_parallel import (
     DataParallel,
+    RankMessages,
     RankWindows,
-    exposed_data_parallel,
+    exposed_gather,
+    exposed_reduce,
+    rank_messages,
 )
 from projection.time.fsdp import NO_FSDP, FsdpTimes, fsdp_times
 from projection.time.iteration import PipelineTimes, p2p_delays, pipeline_times
@@ -74,8 +79,10 @@ class TimeModel:
         self._memory = memory
         self._models = models
         self._placed: dict[tuple[int, ...], KernelModels] = {}
-        self._layers: dict[tuple[object, ...], LayerTimes] = {}
-        self._pipelines: dict[tuple[object, ...], _Pipeline] = {}
+        self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
+        self._views: dict[tuple[Hashable, ...], dict[LayerKind, LayerTimes]] = {}
+        self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
+        self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
         """Time of one iteration. Raises WorkloadError or ScheduleError without a pipeline."""
@@ -101,7 +108,10 @@ class TimeModel:
 
     def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
         """Kernel models on the trial's rank placement."""
-        key = (trial.tp, trial.cp, trial.pp, degrees.dp, trial.ep, trial.etp, degrees.edp)
+        experts = (trial.ep, trial.etp, degrees.edp)
+        if not self._workload.architecture.is_moe:
+            experts = (trial.cp, trial.tp, degrees.dp)
+        key = (trial.tp, trial.cp, trial.pp, degrees.dp, *experts)
         found = self._placed.get(key)
         if found is None:
             tp, cp, pp, dp, ep, etp, edp = key
@@ -109,7 +119,7 @@ class TimeModel:
                 self._cluster, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp
             )
             found = self._models.with_placement(placement)
-            self._placed[key] = found
+            remember(self._placed, key, found)
         return found
 
     def _expert_group(self, trial: NormalTrial, models: KernelModels) -> Group:
@@ -150,11 +160,8 @@ class TimeModel:
             schedule.splits_backward,
             models.achievable.a2a_overlap[trial.sync_free_stage],
         )
-        recompute = selective(trial)
         plans = self._catalog.plans(trial)
-
-        def times_of(kind: LayerKind) -> LayerTimes:
-            return self._layer(kind, shape, recompute, pricing)
+        times_of = self._layers_in(shape, selective(trial), pricing)
 
         def fsdp_of(kind: LayerKind) -> FsdpTimes:
             if not trial.use_torch_fsdp2:
@@ -173,8 +180,35 @@ class TimeModel:
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
         found = _Pipeline(times, chunks, comm, algorithms)
-        self._pipelines[key] = found
-        return found
+        return remember(self._pipelines, key, found)
+
+    def _layers_in(
+        self, shape: WorkShape, recompute: SelectiveRecompute, pricing: LayerPricing
+    ) -> TimesOf:
+        """Times of one layer of any kind in `shape`, as a function of the kind."""
+        groups = self._groups(pricing)
+        key = (shape, recompute, pricing.splits_backward, pricing.deepep_overlap, groups)
+        seen = self._views.get(key)
+        known = remember(self._views, key, {}) if seen is None else seen
+
+        def times_of(kind: LayerKind) -> LayerTimes:
+            found = known.get(kind)
+            if found is None:
+                found = self._layer(kind, shape, recompute, pricing)
+                known[kind] = found
+            return found
+
+        return times_of
+
+    def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
+        """The groups whose collectives a layer performs; experts' last."""
+        placement = pricing.models.placement
+        return (
+            placement.group("tp"),
+            placement.group("cp"),
+            pricing.expert_group,
+            placement.group("etp"),
+        )
 
     def _layer(
         self,
@@ -185,17 +219,14 @@ class TimeModel:
     ) -> LayerTimes:
         """Times of one layer, shared by all trials whose relevant shape and groups agree."""
         layer_key: LayerKey = self._catalog.key(kind, shape)
-        placement = pricing.models.placement
-        groups: tuple[Group, ...] = (placement.group("tp"), placement.group("cp"))
-        if kind.moe:
-            groups += (pricing.expert_group, placement.group("etp"))
+        groups = self._groups(pricing) if kind.moe else self._groups(pricing)[:2]
         overlap = pricing.deepep_overlap if kind.moe else 0.0
         key = (layer_key, recompute, pricing.splits_backward, overlap, groups)
         found = self._layers.get(key)
         if found is None:
             work = self._catalog.work(layer_key)
             found = layer_times(work, layer_key[1], recompute, pricing)
-            self._layers[key] = found
+            remember(self._layers, key, found)
         return found
 
     def _data_parallel(
@@ -210,22 +241,40 @@ class TimeModel:
         exposed: dict[str, float] = {}
         if not trial.use_torch_fsdp2:
             settings = data_parallel_settings(trial, self._workload)
-            rows = [
-                exposed_data_parallel(rank.parameters, settings, windows, models)
-                for rank, windows in zip(
-                    self._memory.parameters(trial, shape),
-                    rank_windows(pipeline.chunks, splits=trial.splits_backward),
-                    strict=True,
-                )
-            ]
-            exposed["dp_grad_reduce"] = max(row.grad_reduce for row in rows)
-            exposed["dp_param_gather"] = max(row.param_gather for row in rows)
-            for row in rows:
-                algorithms.update(row.algorithms)
+            rows = self._messages(trial, shape, settings, models)
+            windows = rank_windows(pipeline.chunks, splits=trial.splits_backward)
+            pairs = list(zip(rows, windows, strict=True))
+            exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
+            exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)
+            for row in set(rows):
+                algorithms.update(row.algorithms())
         exposed["tied_embedding_allreduce"] = self._tied_embeddings(
             trial, shape, models, algorithms
         )
         return exposed
+
+    def _messages(
+        self,
+        trial: NormalTrial,
+        shape: WorkShape,
+        settings: DataParallel,
+        models: KernelModels,
+    ) -> tuple[RankMessages, ...]:
+        """Data-parallel messages of every rank, priced once per sharding and placement."""
+        ranks = self._memory.parameters(trial, shape)
+        key = (
+            stage_key(trial),
+            shape.padded_vocab,
+            (trial.tp, trial.cp, trial.ep, trial.etp),
+            settings.distributed_optimizer,
+            settings.gradient_bytes,
+            settings.weight_bytes,
+        )
+        found = self._dp_messages.get(key)
+        if found is None:
+            found = tuple(rank_messages(rank.parameters, settings, models) for rank in ranks)
+            remember(self._dp_messages, key, found)
+        return found
 
     def _tied_embeddings(
         self,
@@ -317,11 +366,12 @@ def _exposed_by_name(
                 exposed[op.name] = exposed.get(op.name, 0.0) + once * num_microbatches
                 algorithms.setdefault(op.name, op.algorithm)
             fsdp = fsdp_of(entry.kind)
-            for name, value in (
-                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward),
-                ("fsdp_reduce_scatter", fsdp.scatter),
+            for name, value, algorithm in (
+                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward, fsdp.gather_algorithm),
+                ("fsdp_reduce_scatter", fsdp.scatter, fsdp.scatter_algorithm),
             ):
                 if value:
                     more = value * entry.count * num_microbatches
                     exposed[name] = exposed.get(name, 0.0) + more
+                    algorithms.setdefault(name, algorithm)
     return exposed

@@ -28,7 +28,8 @@ def optimizer_step_ms(
 
     Owned parameters are divided by the group that shards their states. Streaming passes beside the
     step itself: the gradient norm reads the owned gradients, the gradient buffer is zeroed whole
-    where it is kept whole, FP8 copies of linear weights are made (`fp8_copies` bytes each; 0: bf16).
+    where it is kept whole, FP8 copies of linear weights are made (`fp8_copies` bytes each, 0 in
+    bf16).
     """
     dense, experts = rank.parameters.dense, rank.parameters.routed_experts
     shared = sharding.shards_optimizer or sharding.shards_weights

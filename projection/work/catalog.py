@@ -1,5 +1,8 @@
 """Every layer description a workload needs, built once per kind and relevant shape."""
 
+from collections.abc import Hashable
+
+from projection.memo import remember
 from projection.operations import LayerWork
 from projection.stages import StageMap, stage_map
 from projection.work.chunk import ChunkPlan, chunk_plan
@@ -19,8 +22,8 @@ class Catalog:
         self.architecture = architecture
         self._keys: dict[LayerKey, LayerKey] = {}
         self._work: dict[LayerKey, LayerWork] = {}
-        self._stages: dict[tuple[object, ...], StageMap] = {}
-        self._plans: dict[tuple[object, ...], tuple[tuple[ChunkPlan, ...], ...]] = {}
+        self._stages: dict[tuple[Hashable, ...], StageMap] = {}
+        self._plans: dict[tuple[Hashable, ...], tuple[tuple[ChunkPlan, ...], ...]] = {}
 
     def key(self, kind: LayerKind, shape: WorkShape) -> LayerKey:
         """What layers of `kind` depend on, of `shape`: the key to memoise their numbers by."""
@@ -28,7 +31,7 @@ class Catalog:
         found = self._keys.get(asked)
         if found is None:
             found = (kind, relevant_shape(shape, kind))
-            self._keys[asked] = found
+            remember(self._keys, asked, found)
         return found
 
     def work(self, key: LayerKey) -> LayerWork:
@@ -37,7 +40,7 @@ class Catalog:
         if found is None:
             kind, shape = key
             found = layer_work(self.architecture, shape, kind)
-            self._work[key] = found
+            remember(self._work, key, found)
         return found
 
     def stages(self, trial: NormalTrial) -> StageMap:
@@ -54,7 +57,7 @@ class Catalog:
                 first_stage_layers=trial.first_stage_layers,
                 last_stage_layers=trial.last_stage_layers,
             )
-            self._stages[key] = found
+            remember(self._stages, key, found)
         return found
 
     def plans(self, trial: NormalTrial) -> tuple[tuple[ChunkPlan, ...], ...]:
@@ -66,11 +69,11 @@ class Catalog:
                 tuple(chunk_plan(self.architecture, trial, chunk) for chunk in row)
                 for row in self.stages(trial).chunks
             )
-            self._plans[key] = found
+            remember(self._plans, key, found)
         return found
 
 
-def stage_key(trial: NormalTrial) -> tuple[object, ...]:
+def stage_key(trial: NormalTrial) -> tuple[Hashable, ...]:
     """What a trial's stages depend on."""
     return (
         trial.pp_schedule,
@@ -82,7 +85,7 @@ def stage_key(trial: NormalTrial) -> tuple[object, ...]:
     )
 
 
-def recompute_key(trial: NormalTrial) -> tuple[object, ...]:
+def recompute_key(trial: NormalTrial) -> tuple[Hashable, ...]:
     """What a trial's recomputation depends on."""
     return (
         trial.recompute_granularity,

@@ -98,6 +98,7 @@ def test_layout_repeats_may_be_nested() -> None:
         ("Et*40|t*39L", "79 layers, the model 80"),
         ("t*40|t*40L", "exactly one E and one L"),
         ("Ex*40|t*40L", "unknown symbol"),
+        ("E(t*9000)*9000|t*40L", "repeats to more than"),
         ("Et*40|t*40mL", "1 MTP depths, the model 0"),
     ],
 )

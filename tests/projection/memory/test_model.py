@@ -32,7 +32,7 @@ def report(
     on = cluster(num_nodes, moe_imbalance=imbalance)
     model = MemoryModel(workload, on, Catalog(workload.architecture))
     trial = workload.baseline.model_copy(update=knobs)
-    sizes = degrees(trial, on.world_size, workload.architecture, workload.seq_length)
+    sizes = degrees(trial, on, workload.architecture, workload.seq_length)
     assert isinstance(sizes, Degrees), sizes
     return model.report(trial, sizes)
 

@@ -154,7 +154,7 @@ def test_sequence_parallelism_gathers_and_scatters_what_was_all_reduced() -> Non
 def test_unfused_attention_with_dropout_saves_the_published_closed_form(
     tp: int, sequence_parallel: bool
 ) -> None:
-    """Korthikanti et al. 2022, equations 1, 2 and 4: s·b·h·(10 + 24/t + 5·a·s/(h·t)), or all / t."""
+    """Korthikanti et al. 2022, eq. 1, 2, 4: s·b·h·(10 + 24/t + 5·a·s/(h·t)), or all of it / t."""
     shape = WorkShape(
         micro_batch=4,
         seq_length=2048,
