@@ -48,11 +48,11 @@ def write_exports(
     for trial in state.trials.values():
         config = trial.proposed.config
         files[f"trials/{trial_file_name(trial)}"] = overlay_yaml(
-            workload, config, derived(config, workload), header=_header(state, trial)
+            workload, config, derived(config), header=_header(state, trial)
         )
     recipe = recipe_of(state, workload)
     if recipe is not None:
-        texts = recipe_files(recipe, workload, derived(recipe.config, workload))
+        texts = recipe_files(recipe, workload, derived(recipe.config))
         files |= {f"recipe/{name}": text for name, text in texts.items()}
     remove_files(_stale(out_dir, files.keys()))
     for name, text in files.items():

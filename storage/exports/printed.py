@@ -10,7 +10,6 @@ from schemas.recipe import Recipe
 from schemas.trial import NormalTrial
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
-from storage.exports.overlay import DerivedSettings, nothing_derived
 from storage.exports.primus import (
     PP_ALGORITHM,
     changed_settings,
@@ -26,19 +25,18 @@ _IN_FIRST_LINES = frozenset(
 
 
 def printed_result(
-    state: State, workload: Workload, derived: DerivedSettings = nothing_derived
+    state: State, workload: Workload, derived: Mapping[str, Any] | None = None
 ) -> str:
     """The closing text of a run, ending in a newline.
 
     Args:
         state: the run, as of any event.
         workload: what it was started with.
-        derived: further settings that a trial needs beside its knobs, as for `write_exports`.
+        derived: further settings that the best trial needs beside its knobs, as for `overlay`.
     """
     recipe = recipe_of(state, workload)
     if recipe is None:
         return _nothing_legal(state)
-    settings = derived(recipe.config, workload)
     return "\n".join(
         [
             "=== BEST CONFIGURATION ===",
@@ -49,7 +47,7 @@ def printed_result(
             *(f"  ! {caveat}" for caveat in recipe.caveats),
             "",
             "=== EXPORTS for primus-cli ===",
-            *(f"  {line}" for line in export_lines(recipe.config, workload, settings)),
+            *(f"  {line}" for line in export_lines(recipe.config, workload, derived)),
             "",
         ]
     )

@@ -175,7 +175,7 @@ def test_the_recipe_is_the_winners_overlay(tmp_path: Path) -> None:
 
 
 def test_derived_settings_reach_every_form_of_the_recipe(tmp_path: Path) -> None:
-    write_exports(STATE, WORKLOAD, tmp_path, derived=lambda t, w: {"fp8_recipe": "tensorwise"})
+    write_exports(STATE, WORKLOAD, tmp_path, derived=lambda trial: {"fp8_recipe": "tensorwise"})
     files = contents(tmp_path)
     assert b"fp8_recipe: tensorwise" in files["recipe/workload.yaml"]
     assert b"#   --fp8-recipe tensorwise" in files["recipe/exports.sh"]
