@@ -1,28 +1,19 @@
 """All read models of a run that are text, into its out-dir."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-from schemas.trial import NormalTrial
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
 from storage.exports.files import first_line, remove_files, write_file
 from storage.exports.ledger import scratchpad_txt, summary_json, trials_jsonl
-from storage.exports.overlay import overlay_yaml
+from storage.exports.overlay import DerivedSettings, nothing_derived, overlay_yaml
 from storage.exports.recipe_files import NAMES, one_line, recipe_files
 from storage.state import State, Trial
 
 _MARK = "Refold run "
 """How the first line of every trial file begins: what tells ours from a user's own file."""
-
-DerivedSettings = Callable[[NormalTrial], Mapping[str, Any]]
-
-
-def nothing_derived(_: NormalTrial) -> Mapping[str, Any]:
-    """No setting follows from a trial beyond its knobs."""
-    return {}
 
 
 def write_exports(
@@ -41,7 +32,7 @@ def write_exports(
         state: the run, as of any event; its head should be anchored first.
         workload: what the run was started with.
         out_dir: where to; made if need be.
-        derived: settings that follow from a trial ("fp8_recipe": "tensorwise"), for its overlay.
+        derived: further settings that a trial needs beside its knobs, for its overlay.
 
     Returns:
         The files, written now or right already.

@@ -1,6 +1,6 @@
 """A trial as a complete workload file: the workload's own document with the trial's settings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -9,8 +9,16 @@ from schemas.trial import NormalTrial
 from schemas.workload import Workload
 from storage.exports.primus import overrides_of
 
+DerivedSettings = Callable[[NormalTrial], Mapping[str, Any]]
+"""What a trial needs beside its knobs ("fp8_recipe": "tensorwise"); None unsets a key."""
+
 _FIRST = ("work_group", "user_name", "exp_name", "workspace", "platform")
 _FIRST_OF_MODULE = ("framework", "config", "model", "name")
+
+
+def nothing_derived(_trial: NormalTrial) -> Mapping[str, Any]:
+    """No setting follows from a trial beyond its knobs."""
+    return {}
 
 
 def overlay(

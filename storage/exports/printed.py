@@ -10,7 +10,12 @@ from schemas.recipe import Recipe
 from schemas.trial import NormalTrial
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
-from storage.exports.primus import PP_ALGORITHM, changed_settings
+from storage.exports.primus import (
+    PP_ALGORITHM,
+    changed_settings,
+    overrides_in,
+    overrides_of,
+)
 from storage.state import State, Trial
 
 _IN_FIRST_LINES = frozenset(
@@ -27,7 +32,7 @@ def printed_result(
     Args:
         state: the run, as of any event.
         workload: what it was started with.
-        derived: settings that follow from the best trial, as for the overlay.
+        derived: further settings that the best trial needs beside its knobs, as for `overlay`.
     """
     recipe = recipe_of(state, workload)
     if recipe is None:
@@ -57,15 +62,27 @@ def export_lines(
     every one.
     """
     degrees = {"TP": trial.tp, "PP": trial.pp, "EP": trial.ep, "CP": trial.cp}
-    settings = {"micro_batch_size": trial.mbs, "global_batch_size": trial.gbs}
-    settings |= changed_settings(trial, workload)
-    if trial != workload.baseline:
-        settings |= dict(derived or {})
+    batch = {"micro_batch_size": trial.mbs, "global_batch_size": trial.gbs}
+    others = _differing_settings(trial, workload, derived or {})
+    flags = batch | {key: others[key] for key in sorted(others) if key not in batch}
     return [
         *(f"export PRIMUS_{name}={value}" for name, value in degrees.items()),
         "# then pass",
-        *(f"#   --{key.replace('_', '-')} {_flag_value(v)}" for key, v in settings.items()),
+        *(f"#   --{key.replace('_', '-')} {_flag_value(v)}" for key, v in flags.items()),
     ]
+
+
+def _differing_settings(
+    trial: NormalTrial, workload: Workload, derived: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What turns the workload's file into `trial`: changed knobs, and words of it that must go."""
+    if trial == workload.baseline:
+        return {}
+    stated = overrides_in(workload)
+    settings = overrides_of(trial, workload)
+    changed = changed_settings(trial, workload)
+    said_otherwise = {k: v for k, v in settings.items() if k in stated and stated[k] != v}
+    return said_otherwise | changed | dict(derived)
 
 
 def _flag_value(value: Any) -> str:
@@ -168,8 +185,8 @@ def _nothing_legal(state: State) -> str:
     counts = state.conservation
     lines = [
         "=== NO LEGAL CONFIGURATION ===",
-        f"  {counts.candidates} candidates: {counts.rejections} rejected, {counts.evaluations}"
-        f" scored, none of them legal and within the memory cap",
+        f"  {_candidates(counts.candidates)}: {counts.rejections} rejected, {counts.evaluations}"
+        " scored, none of them legal and within the memory cap",
         "  what bound:",
         *(f"    - {line}" for line in binding_constraints(state)),
         f"  run {state.run_id}, as of event {state.head_seq}{_unfinished(state)}",
@@ -189,9 +206,13 @@ def binding_constraints(state: State) -> tuple[str, ...]:
         codes[code] += 1
         reasons.setdefault(code, reason)
     return tuple(
-        f"{code} ({count} candidate{'s' if count > 1 else ''}), for one: {reasons[code]}"
+        f"{code} ({_candidates(count)}), for one: {reasons[code]}"
         for code, count in sorted(codes.items(), key=lambda item: (-item[1], item[0]))
     )
+
+
+def _candidates(count: int) -> str:
+    return f"{count} candidate" + ("" if count == 1 else "s")
 
 
 def _why_out(trial: Trial) -> tuple[str, str]:
