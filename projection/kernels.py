@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from projection.attention import attention_backward_ms, attention_forward_ms
-from projection.collectives import Priced, price
+from projection.collectives import Collectives, Priced
 from projection.gemm import GemmModel
-from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
+from projection.operations import AttentionCore, Collective, Gemm, MemoryPass, Operation
 from projection.placement import Group, Placement
 from schemas.cluster import Network
 from schemas.gpu import Achievable, GpuProfile
@@ -34,8 +34,13 @@ class KernelModels:
     gemm: GemmModel
     network: Network
     placement: Placement
+    _collectives: Collectives | None = field(default=None, repr=False, compare=False)
     _memo: dict[Hashable, float] = field(default_factory=dict, repr=False, compare=False)
     _priced: dict[Hashable, Priced] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self._collectives is None:
+            object.__setattr__(self, "_collectives", Collectives(self.network, self.achievable))
 
     def with_placement(self, placement: Placement) -> "KernelModels":
         """These models for another placement, sharing the memo."""
@@ -66,9 +71,13 @@ class KernelModels:
         known = self._memo.get(key)
         if known is not None:
             return known
-        model = attention_backward_ms if backward else attention_forward_ms
         launch_ms = self.achievable.kernel_launch_us * 1e-3
-        time_ms = model(op, self.gpu) / self.achievable.attention + launch_ms
+        factor = self.achievable.attention
+        if backward:
+            factor = self.achievable.attention_backward or factor
+            time_ms = attention_backward_ms(op, self.gpu) / factor + launch_ms
+        else:
+            time_ms = attention_forward_ms(op, self.gpu) / factor + launch_ms
         if len(self._memo) >= MEMO_LIMIT:
             self._memo.clear()
         self._memo[key] = time_ms
@@ -77,7 +86,9 @@ class KernelModels:
     def pass_ms(self, op: MemoryPass) -> float:
         """HBM traffic at the achieved fraction of its bandwidth, plus a gap per kernel."""
         gb_per_s = self.gpu.hbm_gb_per_s * self.achievable.hbm
-        return op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        return (
+            op.num_bytes / gb_per_s * 1e-6 + op.launches * self.achievable.kernel_launch_us * 1e-3
+        )
 
     def optimizer_ms(self, num_bytes: float) -> float:
         """Optimizer traffic of `num_bytes` at the fraction of HBM that optimizers reach."""
@@ -93,15 +104,16 @@ class KernelModels:
         known = self._priced.get(key)
         if known is not None:
             return known
-        priced = price(op.kind, op.num_bytes, group, self.network, self.achievable)
+        assert self._collectives is not None
+        priced = self._collectives.price(op.kind, op.num_bytes, group)
         if len(self._priced) >= MEMO_LIMIT:
             self._priced.clear()
         self._priced[key] = priced
         return priced
 
 
-def operation_ms(op: Gemm | AttentionCore | MemoryPass | Collective, models: KernelModels) -> float:
-    """Milliseconds of one forward operation (attention backward has `KernelModels.attention_ms`)."""
+def operation_ms(op: Operation, models: KernelModels) -> float:
+    """Milliseconds of a forward operation; backward attention is `KernelModels.attention_ms`."""
     if isinstance(op, Gemm):
         return models.gemm_ms(op)
     if isinstance(op, AttentionCore):

@@ -5,8 +5,10 @@ An unknown name is an error that says the nearest known one; nothing is ever sub
 """
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -88,16 +90,22 @@ def network_profile(name: str, gpus_per_node: int | None = None) -> Network:
     return network.model_copy(update={"node_size": gpus_per_node, "nics_per_node": nics})
 
 
-def achievable(gpu: GpuProfile) -> Achievable:
-    """The shipped derates of `gpu`; a user's own GPU has none, which is an error that says so."""
+def achievable(gpu: GpuProfile, gemm: str | None = None) -> Achievable:
+    """The shipped derates of `gpu`; a user's own GPU has none, which is an error that says so.
+
+    GEMM factors are over the model that `gemm_model(gpu, "auto")` prefers. `gemm` names the model
+    in use (`GemmModel.name`), for GPUs whose file also has factors over the other one.
+    """
     path = _CALIBRATIONS / f"{gpu.name}.yaml"
     if not path.is_file():
         raise ClusterError(
             f"no calibration ships for GPU {gpu.name!r}",
             hint="fit one with `refold calibrate`, or start from one of " + ", ".join(gpu_names()),
         )
-    loaded = _load_mapping(_read(path), f"calibration {path.name}")
-    return _parse(Achievable, loaded, f"calibration {path.name}")
+    factors = {k: v for k, v in _read(path).items() if k != "tile"}
+    if gemm == "tile":
+        factors |= _read(path).get("tile", {})
+    return _parse(Achievable, factors, f"calibration {path.name}")
 
 
 def at_clock(gpu: GpuProfile, clock_mhz: float) -> GpuProfile:
@@ -121,7 +129,7 @@ def _squeeze(name: str) -> str:
     return "".join(c for c in lowered if c.isalnum())
 
 
-def _shipped(name: str) -> dict[str, Any]:
+def _shipped(name: str) -> Mapping[str, Any]:
     """The hardware YAML of `name`."""
     names = gpu_names()
     by_squeezed = {_squeeze(n): n for n in names} | _ALIASES
@@ -133,13 +141,13 @@ def _shipped(name: str) -> dict[str, Any]:
         raise ClusterError(
             f"unknown GPU {name!r}", hint=f"{hint}known: {', '.join(names)}, or give a gpu_profile"
         )
-    return _load_mapping(_read(_HARDWARE / f"{found}.yaml"), f"hardware {found}.yaml")
+    return _read(_HARDWARE / f"{found}.yaml")
 
 
 @cache
-def _read(path: Path) -> str:
-    """Text of a shipped file, read once."""
-    return path.read_text(encoding="utf-8")
+def _read(path: Path) -> Mapping[str, Any]:
+    """A shipped file, read and parsed once."""
+    return MappingProxyType(_load_mapping(path.read_text(encoding="utf-8"), path.name))
 
 
 def _load_mapping(text: str, what: str) -> dict[str, Any]:
@@ -158,7 +166,8 @@ def _parse(model: type[_M], data: object, what: str) -> _M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelled key is also a missing one; the misspelling is what helps.
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, model.model_fields, n=1)
