@@ -56,7 +56,7 @@ def _row(path: Path, model_path: Sequence[Path], env: Mapping[str, str] | None) 
         warnings = resolve_workload(path, model_path=model_path, env=env).warnings
     except UserError as error:
         verdict = "unsupported" if isinstance(error, UnsupportedModel) else "refused"
-        reason = str(error).replace(str(path), path.name)
+        reason = _without_folders(str(error), path, model_path)
     return Row(
         file=file,
         parameters_b=size.total / 1e9 if size else None,
@@ -65,6 +65,14 @@ def _row(path: Path, model_path: Sequence[Path], env: Mapping[str, str] | None) 
         reason=reason,
         warnings=warnings,
     )
+
+
+def _without_folders(message: str, path: Path, model_path: Sequence[Path]) -> str:
+    """`message` with the workload and the presets called by name, the same on every machine."""
+    message = message.replace(str(path), path.name)
+    for folder in model_path:
+        message = message.replace(f"{folder}/", "")
+    return message
 
 
 def render_markdown(rows: Iterable[Row]) -> str:

@@ -26,8 +26,7 @@ _VARIANTS: Final = {
 _MARKERS: Final = {
     "is_hybrid_model": "hybrid of attention and Mamba or linear-attention layers",
     "hybrid_override_pattern": "hybrid of attention and Mamba or linear-attention layers",
-    "hybrid_attention_enabled": "compressed sparse attention",
-    "linear_attention_freq": "linear attention",
+    "hybrid_attention_enabled": "compressed sparse attention and hyper-connections",
     "hc_mult": "hyper-connections",
     "attn_res_block_size": "attention residuals",
     "moe_latent_size": "experts in a latent space narrower than the model",
@@ -65,6 +64,9 @@ def refuse_model_type(model_type: str, asked_by: str) -> None:
 
 def refuse_layers(settings: Settings) -> None:
     """Raise UnsupportedModel when the settings describe layers other than a transformer's."""
+    for key, what in _MARKERS.items():
+        if settings.raw(key) not in (None, False, 0, "", []):
+            raise _refusal(settings, key, what)
     model_type = settings.text("model_type")
     if model_type not in (None, "gpt"):
         refuse_model_type(model_type, settings.where("model_type"))
@@ -73,9 +75,8 @@ def refuse_layers(settings: Settings) -> None:
     if variant is not None:
         what = _VARIANTS.get(variant, f"attention variant {variant!r:.40}")
         raise _refusal(settings, "experimental_attention_variant", what)
-    for key, what in _MARKERS.items():
-        if settings.raw(key) not in (None, False, 0, "", []):
-            raise _refusal(settings, key, what)
+    if settings.raw("linear_attention_freq") is not None:
+        raise _refusal(settings, "linear_attention_freq", "linear attention")
     kinds: Any = settings.raw("lfm_layer_types")
     if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
         raise _refusal(settings, "lfm_layer_types", "short-convolution layers")

@@ -77,7 +77,9 @@ def parse_yaml(data: bytes, label: str, error: type[UserError]) -> YamlFile:
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise error(f"{label}{line}: not YAML: {one_line(reason.problem)}") from reason
+        raise error(
+            f"{label}{line}: not YAML: {one_line(reason.problem or 'malformed')}"
+        ) from reason
     except yaml.YAMLError as reason:
         raise error(f"{label}: not YAML: {one_line(str(reason))}") from reason
     if document is None:
@@ -93,9 +95,9 @@ def read_yaml(path: Path, label: str, error: type[UserError]) -> YamlFile:
     return parse_yaml(read_bytes(path, label, error), label, error)
 
 
-def one_line(text: str | None) -> str:
+def one_line(text: str) -> str:
     """`text` without line breaks."""
-    return " ".join((text or "malformed").split())
+    return " ".join(text.split())
 
 
 @dataclass(slots=True)
