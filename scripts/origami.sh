@@ -47,13 +47,14 @@ build_origami() {
     rocm-origami >"$origami_log" 2>&1
 }
 
-# Tries, and prints why it could not.
+# Installs $missing and builds; sets $why where that failed.
 try_origami() {
-  local missing=$1
-  if [ -n "$missing" ] && ! install_packages $missing >&2; then
-    echo "apt-get could not install $missing; $origami_log says why"
-  elif ! build_origami >&2 || ! has_origami; then
-    echo "it did not build; $origami_log says why"
+  if [ -n "$missing" ] && ! can_install; then
+    why="missing here, and only root can install it: $missing"
+  elif [ -n "$missing" ] && ! install_packages $missing; then
+    why="apt-get could not install $missing; $origami_log says why"
+  elif ! build_origami || ! has_origami; then
+    why="it did not build; $origami_log says why"
   fi
 }
 
@@ -77,11 +78,7 @@ provide_origami() {
   if [ -z "$retry_origami" ] && [ "$(cat "$tried" 2>/dev/null)" = "$state" ]; then
     say "without ROCm's Origami, as before (\`make setup\` tries again and says what that means)"
   else
-    if [ -n "$missing" ] && ! can_install; then
-      why="missing here, and only root can install it: $missing"
-    else
-      why=$(try_origami "$missing")
-    fi
+    try_origami
     if [ -z "$why" ]; then return 0; fi
     echo "$state" >"$tried"
     explain_no_origami "$why"
