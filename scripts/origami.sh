@@ -61,9 +61,11 @@ try_origami() {
 explain_no_origami() {
   say "ROCm's Origami is not installed: $1"
   say "  Refold works without it: matrix products of AMD GPUs are then timed by Refold's own tile model, and every"
-  say "  run and recipe records that. NVIDIA GPUs are not affected. To have Origami, as root:"
-  say "    apt-get install --no-install-recommends g++ python3-dev hipcc libamdhip64-dev rocm-cmake"
-  say "  and then: make setup"
+  say "  run and recipe records that. NVIDIA GPUs are not affected."
+  if [ -n "$missing" ]; then
+    say "  To have Origami: apt-get install --no-install-recommends $missing   # as root, Debian's names"
+    say "  and then: make setup"
+  fi
 }
 
 # Installs Origami where that can be done, and says so where not: in full when it tried, in a line afterwards.
