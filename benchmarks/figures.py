@@ -46,7 +46,7 @@ def seconds(arguments: tuple[str, ...], folder: Path, **env: str) -> float:
 
 
 def tune(folder: Path, *flags: str, **env: str) -> float:
-    """Wall time of the main job into a fresh store of its own, so that nothing is answered twice."""
+    """Wall time of the main job into a fresh store, so that no answer is already there."""
     with tempfile.TemporaryDirectory(dir=folder) as fresh:
         inputs = ("--workload", str(WORKLOAD), "--target-cluster", str(CLUSTER))
         return seconds(("tune", *inputs, "--seed-only", *flags), Path(fresh), **env)
