@@ -22,10 +22,16 @@ def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> P
     Raises:
         UserError: the folder cannot be written.
     """
-    folder = out_dir or Path(state.spec.out_dir or "tuning_runs")
+    folder = out_dir_of_run(state, out_dir)
     write_exports(state, workload, folder, derived=partial(derived_settings, workload=workload))
     write_picture(folder / PICTURE, draw_trials(picture_of(state)))
     return folder
+
+
+def keep_caches_under(store: Store) -> None:
+    """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
+    cache = store.root / "cache" / "matplotlib"
+    os.environ.setdefault("MPLCONFIGDIR", str(cache.absolute()))
 
 
 def write_picture(path: Path, data: bytes) -> None:
@@ -42,6 +48,11 @@ def write_picture(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def out_dir_of_run(state: State, out_dir: Path | None) -> Path:
+    """Where a run's artefacts go: `out_dir`, or where the run was started with."""
+    return out_dir or Path(state.spec.out_dir or "tuning_runs")
 
 
 def closing_text(state: State, workload: Workload) -> str:
@@ -70,6 +81,7 @@ def export_run(store: Store, run_id: str, out_dir: Path | None) -> Path:
             log.anchor_head()
     except RunLocked as locked:
         say(f"{locked}; exporting what it has written so far")
+    keep_caches_under(store)
     log = EventLog.open(store, run_id)
     state = log.state()
     return write_artefacts(state, workload_of(log, state), out_dir)

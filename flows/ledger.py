@@ -8,8 +8,8 @@ from flows.interrupts import Shield
 from schemas.events import Envelope, Event
 from storage import Entry, EventLog, State, fold
 
-Listener = Callable[[Event, int | None], None]
-"""Told of each event once it is on disk, with the trial's number."""
+Listener = Callable[[Event, Envelope], None]
+"""Told of each event once it is on disk, with where it stands in its run."""
 
 
 class Ledger:
@@ -49,10 +49,11 @@ class Ledger:
             LogError: nothing was recorded.
         """
         with self._shield.raised():
-            self._unfolded += self._log.append(entries, self._log.next_seq)
-        for entry in entries:
+            envelopes = self._log.append(entries, self._log.next_seq)
+            self._unfolded += envelopes
+        for entry, envelope in zip(entries, envelopes, strict=True):
             for listener in self._listeners:
-                listener(entry.event, entry.trial)
+                listener(entry.event, envelope)
 
     def put_blob(self, data: bytes) -> str:
         """Keeps a large text beside the run; its SHA-256.

@@ -15,12 +15,12 @@ from flows.tune import tune as run_tune
 @flow(name="refold-tune", persist_result=False)
 def tune(request: TuneRequest) -> str:
     """Searches for the recipe of a workload on a cluster; returns the run's id."""
-    with concealed(), progress() as listeners:
+    with concealed(), progress(request.store) as listeners:
         return run_tune(request, stage=as_task, listeners=listeners)
 
 
 @flow(name="refold-resume", persist_result=False)
 def resume(request: ResumeRequest) -> str:
     """Takes up an unfinished run; returns its id."""
-    with concealed(), progress() as listeners:
+    with concealed(), progress(request.store) as listeners:
         return resume_run(request, stage=as_task, listeners=listeners)

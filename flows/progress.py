@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flows.ledger import Listener
+from flows.terminal import say
 from schemas.events import (
     AxesDerived,
+    Envelope,
     Event,
     RoundStarted,
     RunFinished,
+    RunInterrupted,
     RunStarted,
     TrialProposed,
     TrialRejected,
@@ -22,10 +25,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress() -> Iterator[Sequence[Listener]]:
-    """A live display on a terminal, one plain line per phase and trial elsewhere."""
+def progress(store: str | None) -> Iterator[Sequence[Listener]]:
+    """A live display on a terminal, one plain line per phase and trial elsewhere.
+
+    `store` is the run's, as `--store` named it: how to resume is said with it.
+    """
+    how_to_resume = HowToResume(store)
     if not sys.stderr.isatty():
-        yield (PlainLines(),)
+        yield (PlainLines(), how_to_resume)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -38,7 +45,19 @@ def progress() -> Iterator[Sequence[Listener]]:
         TextColumn("{task.fields[incumbent]}"),
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as display:
-        yield (LiveDisplay(display),)
+        yield (LiveDisplay(display), how_to_resume)
+
+
+class HowToResume:
+    """Says it when the run is interrupted, whoever interrupted it."""
+
+    def __init__(self, store: str | None) -> None:
+        self._option = f" --store {store}" if store else ""
+
+    def __call__(self, event: Event, at: Envelope) -> None:
+        """One line, for RunInterrupted."""
+        if isinstance(event, RunInterrupted):
+            say(f"{event.why}: refold resume {at.run_id}{self._option} goes on from here")
 
 
 class Incumbent:
@@ -69,9 +88,9 @@ class PlainLines:
         self._incumbent = Incumbent()
         self._read = True
 
-    def __call__(self, event: Event, number: int | None) -> None:
+    def __call__(self, event: Event, at: Envelope) -> None:
         """Prints the event's line, if it has one."""
-        line = self._line(event, number)
+        line = self._line(event, at.trial)
         if not line or not self._read:
             return
         try:
@@ -117,8 +136,9 @@ class LiveDisplay:
         self._task: TaskID | None = None
         self._tags: dict[int, str] = {}
 
-    def __call__(self, event: Event, number: int | None) -> None:
+    def __call__(self, event: Event, at: Envelope) -> None:
         """Moves the display on."""
+        number = at.trial
         match event:
             case RunStarted():
                 self._show(f"{event.workload_name} on {event.cluster_name}: deriving axes")

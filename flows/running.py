@@ -1,11 +1,8 @@
 """Runs a search for the command line: where, under what, and what is said at its end."""
 
 import json
-import os
-from pathlib import Path
 
-from flows.artefacts import closing_text, workload_of, write_artefacts
-from flows.interrupts import Interrupted
+from flows.artefacts import closing_text, out_dir_of_run, workload_of
 from flows.opening import store_of
 from flows.prefect_shell import api, revealed
 from flows.requests import ResumeRequest, TuneRequest
@@ -22,36 +19,24 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
 
     Raises:
         NothingLegal: it ended without a recipe; artefacts are written all the same.
-        Interrupted: said how to resume; the caller ends the process.
+        KeyboardInterrupt: it was interrupted, and has said how to resume.
     """
     store = store_of(request.store)
-    keep_caches_under(store.root)
-    try:
-        with api(prefect, store.root / "prefect", say) as url:
-            run_id = _run(request, under_prefect=url is not None)
-    except Interrupted as stopped:
-        say(
-            f"interrupted; refold resume {stopped.run_id}{_store_option(request)} goes on from here"
-        )
-        raise
+    with api(prefect, store.root / "prefect", say) as url:
+        run_id = _run(request, under_prefect=url is not None)
     log = EventLog.open(store, run_id)
     state = log.state()
     workload = workload_of(log, state)
-    out_dir = write_artefacts(state, workload, request.out_dir)
     if as_json:
         print_json(json.loads(summary_json(state, workload)))
     else:
         print(closing_text(state, workload))
-        print(f"artefacts are in {out_dir}")
+        print(f"artefacts are in {out_dir_of_run(state, request.out_dir)}")
     if state.finished is not None and state.finished.recipe_trial is None:
         raise NothingLegal(
             "nothing legal fits: " + "; ".join(state.finished.binding_constraints[:1]),
             hint=f"refold show {run_id} lists every candidate and why it was rejected",
         )
-
-
-def _store_option(request: Request) -> str:
-    return f" --store {request.store}" if request.store else ""
 
 
 def _run(request: Request, *, under_prefect: bool) -> str:
@@ -65,12 +50,7 @@ def _run(request: Request, *, under_prefect: bool) -> str:
     from flows.progress import progress
     from flows.tune import resume, tune
 
-    with progress() as listeners:
+    with progress(request.store) as listeners:
         if isinstance(request, TuneRequest):
             return tune(request, listeners=listeners)
         return resume(request, listeners=listeners)
-
-
-def keep_caches_under(root: Path) -> None:
-    """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
-    os.environ.setdefault("MPLCONFIGDIR", str((root / "cache" / "matplotlib").absolute()))

@@ -1,4 +1,4 @@
-"""The search: resolve → derive_axes → seed_batch → memory_filter → score → finish.
+"""The search: resolve → derive_axes → seed_batch → memory_filter → score → finish → export.
 
 A step is a function of its inputs, run by a `Stage`; this module alone appends what it answers. The
 same code runs a fresh search and a resumed one: whatever the log's prefix already holds is not
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from flows.artefacts import keep_caches_under, write_artefacts
 from flows.interrupts import Interrupted, shielded
 from flows.ledger import Ledger, Listener
 from flows.opening import (
@@ -61,6 +62,7 @@ def tune(
     """
     inputs = stage("resolve", _resolve, request)
     store = store_of(request.store)
+    keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
     with shielded() as shield:
         watch = Watch(shield, listeners)
@@ -70,6 +72,7 @@ def tune(
         else:
             ledger = start_run(store, inputs, out_dir, watch)
         _search_to_the_end(ledger, inputs, store, stage)
+    stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
 
 
@@ -84,11 +87,13 @@ def resume(
         Interrupted: as `tune`.
     """
     store = store_of(request.store)
+    keep_caches_under(store)
     run_id = store.find_run(request.run)
     inputs = stage("resolve", inputs_of_run, store, run_id)
     with shielded() as shield:
         ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners))
         _search_to_the_end(ledger, inputs, store, stage)
+    stage("export", write_artefacts, ledger.state, inputs.workload, request.out_dir)
     return ledger.run_id
 
 

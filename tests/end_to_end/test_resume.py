@@ -65,7 +65,7 @@ def test_what_was_decided_is_not_decided_again(uninterrupted: Uninterrupted, tmp
     before = set(EventLog.open(tmp_path, uninterrupted.run_id).state().in_flight)
     resume(
         ResumeRequest(run=uninterrupted.run_id, store=str(tmp_path)),
-        listeners=[lambda event, number: seen.append(number)],
+        listeners=[lambda _, at: seen.append(at.trial)],
     )
     assert {number for number in seen if number is not None} == before
 
@@ -152,7 +152,7 @@ def interrupting(at: int, error: BaseException) -> Any:
     """A listener that raises after `at` events, as a signal between two appends would."""
     seen = 0
 
-    def listener(event: object, number: int | None) -> None:
+    def listener(event: object, envelope: object) -> None:
         nonlocal seen
         seen += 1
         if seen == at:

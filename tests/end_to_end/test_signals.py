@@ -75,7 +75,9 @@ def test_an_interrupted_search_says_how_to_go_on_and_goes_on(
     assert "Traceback" not in shown
     assert state.interrupted is not None
     assert undecided(state)
-    (says,) = re.findall(r"^interrupted; refold (resume .*) goes on from here$", shown, re.M)
+    (says,) = re.findall(
+        r"^interrupted by the user: refold (resume .*) goes on from here$", shown, re.M
+    )
     done = refold(*says.split(), "--no-prefect", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     after = only_state(tmp_path)

@@ -16,7 +16,7 @@ from tests.flows.command import command_line, environment, refold
 
 pytestmark = pytest.mark.prefect
 
-STAGES = ["resolve", "derive_axes", "seed_batch", "memory_filter", "score", "finish"]
+STAGES = ["resolve", "derive_axes", "seed_batch", "memory_filter", "score", "finish", "export"]
 
 
 def tune_arguments(folder: Path, *more: object) -> tuple[object, ...]:
@@ -114,7 +114,9 @@ def test_with_a_temporary_server_nothing_is_left_running_nor_written_elsewhere(
     assert list(home.iterdir()) == []
     assert list(temporary.iterdir()) == []
     database = work / ".refold" / "prefect"
-    assert rows(database, "select count(*) from task_run where state_type = 'COMPLETED'") == [(6,)]
+    assert rows(database, "select count(*) from task_run where state_type = 'COMPLETED'") == [
+        (len(STAGES),)
+    ]
 
 
 def test_a_killed_search_takes_its_temporary_server_with_it(standing: Standing, tmp_path: Path):
