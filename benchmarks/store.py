@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -127,7 +128,7 @@ def measure_batches(root: Path, events: int) -> str:
 def measure_reads(root: Path, run_id: str) -> None:
     log = EventLog.open(root, run_id)
     envelopes = timed("verified read", log.read)
-    timed("fold of the envelopes", lambda: fold(envelopes))
+    timed("fold of the envelopes", partial(fold, envelopes))
     events = len(envelopes)
     del envelopes
     timed("verified read and fold", log.state)
