@@ -38,11 +38,11 @@ def _levers_moved(anchor: Anchor, mbs: int, vpp: int, granularity: str) -> int:
 
 
 def _micro_batches(anchor: Anchor) -> tuple[int, ...]:
-    """The workload's, the powers of two next to it, larger first, and one."""
+    """The workload's, the powers of two next to it, smaller (and leaner) first, and one."""
     mbs = anchor.trial.mbs
     larger = min((size for size in MICRO_BATCHES if size > mbs), default=mbs)
     smaller = max((size for size in MICRO_BATCHES if size < mbs), default=mbs)
-    return tuple(dict.fromkeys((mbs, larger, smaller, 1)))
+    return tuple(dict.fromkeys((mbs, smaller, larger, 1)))
 
 
 def _depths(anchor: Anchor) -> tuple[int, ...]:

@@ -15,21 +15,24 @@ _LEVERS: dict[str, dict[str, Any]] = {
 
 
 def stack(anchor: Anchor) -> Iterator[Candidate]:
-    """Every lever legal by itself, without recompute; then without FP8; then with recompute.
+    """Every lever that is legal by itself, without recompute; then the same for less memory.
 
     A lever that this model, GPU or search excludes is left out of the stack rather than excluding
-    it. One lever alone is another rule's.
+    it. Leaner stacks follow at once, since the first needs the most memory of all: a micro batch of
+    one with sync-free 2 (stage 3 buys its freedom with buffers), and full recompute.
     """
     usable = {name: knobs for name, knobs in _LEVERS.items() if anchor.allows(**knobs)}
-    yield from _stacked(anchor, "stack", usable, "none")
     without_fp8 = {name: knobs for name, knobs in usable.items() if name != "FP8"}
+    lean = {"mbs": 1, **({"sync_free_stage": 2} if "DeepEP and sync-free 3" in usable else {})}
+    yield from _stacked(anchor, "stack", usable, "none")
+    yield from _stacked(anchor, "stack-lean", usable, "none", **lean)
+    yield from _stacked(anchor, "stack-full", usable, "full")
     yield from _stacked(anchor, "stack-bf16", without_fp8, "none")
     yield from _stacked(anchor, "stack-selective", usable, "selective")
-    yield from _stacked(anchor, "stack-full", usable, "full")
 
 
 def _stacked(
-    anchor: Anchor, tag: str, levers: dict[str, dict[str, Any]], granularity: str
+    anchor: Anchor, tag: str, levers: dict[str, dict[str, Any]], granularity: str, **more: Any
 ) -> Iterator[Candidate]:
     moved = [name for name, knobs in levers.items() if _moves(anchor, knobs)]
     if not moved:
@@ -37,8 +40,9 @@ def _stacked(
     changes: dict[str, Any] = {}
     for knobs in levers.values():
         changes |= knobs
-    changes |= recompute_changes(granularity, anchor)
-    why = f"{', '.join(moved)} and recompute {granularity} together"
+    changes |= recompute_changes(granularity, anchor) | more
+    instead = "".join(f", {knob} {value}" for knob, value in more.items())
+    why = f"{', '.join(moved)} and recompute {granularity} together{instead}"
     yield anchor.seed("tier-a-stack", tag, why, **changes)
 
 

@@ -27,7 +27,12 @@ RULES: tuple[Rule, ...] = (
 
 CODES: tuple[str, ...] = tuple(
     dict.fromkeys(
-        [rule.code for rule in (*VALUE_RULES, *request.RULES, *RULES)] + [request.UNKNOWN_SCHEDULE]
+        (
+            request.UNKNOWN_SCHEDULE,
+            *(rule.code for rule in VALUE_RULES),
+            *(rule.code for rule in request.RULES),
+            *(rule.code for rule in RULES),
+        )
     )
 )
 """Every reason code there is."""
