@@ -106,9 +106,8 @@ def _model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[
 
 def _framework_defaults(loader: ChainLoader) -> Document:
     """What the framework assumes where every file is silent; below all presets."""
-    quiet = ChainLoader(loader.search, loader.env)
-    model = quiet.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
-    module = quiet.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")
+    model = loader.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
+    module = loader.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")
     return module.over(model)
 
 

@@ -66,7 +66,7 @@ def secret_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
 def secret_references(
     value: Any, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Path and text of the settings that take a secret from an environment variable of that name."""
+    """Path and text of the settings that refer to an environment variable named as a secret."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from secret_references(item, (*path, key))
