@@ -1,6 +1,7 @@
-"""Evaluations per second of one core, over distinct legal trials: `python -m benchmarks…`.
+"""Evaluations per second of one core, over distinct legal trials.
 
-Prints, per workload: trials, distinct pipelines simulated, first evaluation, rate of the batch.
+Run as `python -m benchmarks.evaluations_per_second` from the repository root. Prints, per workload:
+trials, schedules and depths among them, the first evaluation, the rate of the batch, how many fit.
 """
 
 import random

@@ -10,7 +10,10 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.events import (
@@ -26,6 +29,7 @@ from schemas.search import Budget, SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 from storage import Entry, EventLog, fold, fresh_run_id, list_runs, verify
 
+Result = TypeVar("Result")
 SIGNATURE = SignatureHashes(model="1" * 16, cluster="2" * 16, stack="3" * 16)
 
 
@@ -123,27 +127,23 @@ def measure_batches(root: Path, events: int) -> str:
 
 def measure_reads(root: Path, run_id: str) -> None:
     log = EventLog.open(root, run_id)
-    start_s = time.perf_counter()
-    envelopes = log.read()
-    read_s = time.perf_counter() - start_s
-    start_s = time.perf_counter()
-    fold(envelopes)
-    fold_s = time.perf_counter() - start_s
+    envelopes = timed("verified read", log.read)
+    timed("fold of the envelopes", partial(fold, envelopes))
+    events = len(envelopes)
     del envelopes
-    start_s = time.perf_counter()
-    state = log.state()
-    state_s = time.perf_counter() - start_s
-    events = state.head_seq + 1
-    del state
-    start_s = time.perf_counter()
-    report = verify(root, run_id)
-    verify_s = time.perf_counter() - start_s
+    timed("verified read and fold", log.state)
+    report = timed("verify", lambda: verify(root, run_id))
     size_mb = sum(p.stat().st_size for p in root.rglob("*.parquet")) / 1e6
-    print(
-        f"{events} events: verified read {read_s:.2f} s, fold of envelopes {fold_s:.2f} s,"
-        f" verified read and fold {state_s:.2f} s, verify {verify_s:.2f} s"
-        f" ({report.events} good); store {size_mb:.1f} MB"
-    )
+    print(f"the above over {events} events, {report.events} found good, {size_mb:.1f} MB")
+
+
+def timed(label: str, work: Callable[[], Result]) -> Result:
+    """Run `work`; wall time beside CPU time, which a loaded machine leaves alone."""
+    start_s, start_cpu_s = time.perf_counter(), time.process_time()
+    result = work()
+    cpu_s = time.process_time() - start_cpu_s
+    print(f"{label}: {time.perf_counter() - start_s:.2f} s, {cpu_s:.2f} s of CPU")
+    return result
 
 
 def measure_listing(root: Path, runs: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from schemas.errors import LogError
 from schemas.evaluation import Evaluation, SignatureHashes, Source
 from schemas.model import FrozenModel
 from storage.backends import AlreadyStored, NotStored, SegmentStore
@@ -127,6 +128,6 @@ def _entry(data: bytes, identity: ResultIdentity) -> Evaluation | None:
         if sha256_hex(canonical(entry.evaluation).encode()) != entry.sha256:
             return None
         evaluation = Evaluation.model_validate_json(canonical(entry.evaluation))
-    except ValidationError:
+    except (ValidationError, LogError):
         return None
     return evaluation if identity_of(evaluation) == identity else None

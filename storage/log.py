@@ -107,7 +107,8 @@ class EventLog:
             LogError: the store already holds a run of that id.
         """
         backend = as_store(store).backend
-        if backend.names(events_prefix(checked_run_id(run_id))):
+        begun = backend.names(events_prefix(checked_run_id(run_id)))
+        if begun or read_anchor(backend, run_id) is not None:
             raise LogError(f"run {run_id} is already in the store")
         lease = backend.acquire(lease_key(run_id), this_process(clock()))
         return cls(backend, run_id, lease=lease, writing=True, clock=clock, secrets=secrets)

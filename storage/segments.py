@@ -58,12 +58,16 @@ def decode(data: bytes) -> list[Row]:
 
     Raises:
         TornSegment: `data` is not a whole Parquet file.
-        ForeignSegment: its columns are not a segment's, or it holds no event.
+        ForeignSegment: its columns are not a segment's, it holds no event, or memory is short.
     """
     try:
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             table = file.read()
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except MemoryError as error:
+        # A flipped size asks for absurd amounts; but memory may really be short, and a tail must
+        # not be set aside for that.
+        raise ForeignSegment(f"it cannot be decoded in memory: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise TornSegment(f"{len(data)} bytes, {reason}") from error
     if table.schema.remove_metadata() != segment_schema():

@@ -10,7 +10,7 @@ from schemas.errors import RunNotFound, UserError
 from storage.backends import SegmentStore
 from storage.backends.local import LocalDisk
 from storage.evaluation_cache import EvaluationCache
-from storage.layout import RUNS, run_of_folder
+from storage.layout import RUNS, run_of_folder, run_prefix
 from storage.run_ids import checked_run_id
 
 DEFAULT_STORE = "./.refold"
@@ -79,7 +79,7 @@ class Store:
         Raises:
             RunNotFound: the text cannot be a run id.
         """
-        return self.root / RUNS / f"run_id={checked_run_id(run_id)}"
+        return self.root / run_prefix(checked_run_id(run_id))
 
     @property
     def evaluations(self) -> EvaluationCache:

@@ -5,35 +5,17 @@ Megatron's own is installed only by `patch_zero_bubble` (Sea AI Lab's runtime) o
 `patch_primus_pipeline` (Primus' own, which reads `pp_algorithm`), and the former wins.
 """
 
-import difflib
-from typing import Final, get_args
+from typing import Final
 
-from schemas.errors import UserError
-from schemas.trial import SCHEDULE_ALIASES, Schedule
+from projection.legality.schedule_names import canonical_schedule, plain_schedule
+from schemas.trial import Schedule
 
-_SCHEDULES: Final[tuple[Schedule, ...]] = get_args(Schedule)
 _V_SCHEDULES: Final[dict[str, Schedule]] = {
     "zb": "zbv-formatted",
     "half": "zbv-greedy-half",
     "min": "zbv-greedy-min",
 }
 """`zero_bubble_v_schedule_mem_setup` to the schedule it sets up."""
-
-
-def schedule_named(name: str) -> Schedule:
-    """The schedule called `name` in our spelling, the guide's or the framework's.
-
-    Raises UserError with the nearest spelling for a name that is none of them.
-    """
-    wanted = name.strip().lower()
-    wanted = SCHEDULE_ALIASES.get(wanted, wanted)
-    for schedule in _SCHEDULES:
-        if schedule == wanted:
-            return schedule
-    known = [*_SCHEDULES, *SCHEDULE_ALIASES]
-    near = difflib.get_close_matches(wanted, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(_SCHEDULES)}"
-    raise UserError(f"unknown pipeline schedule {name!r:.40}{hint}")
 
 
 def framework_schedule(
@@ -54,12 +36,12 @@ def framework_schedule(
     legality rules to say. Raises UserError for an unknown `requested` or `pp_algorithm`.
     """
     asked = None if requested is None or requested.strip().lower() == "auto" else requested
-    named = schedule_named(asked) if asked is not None else None
+    named = canonical_schedule(asked) if asked is not None else None
     if pp == 1:
         return "1f1b"
     if named is not None:
         return named
-    megatron: Schedule = "interleaved" if vpp > 1 else "1f1b"
+    megatron = plain_schedule(vpp)
     if patch_zero_bubble:
         if not enable_zero_bubble:
             return megatron
@@ -67,7 +49,7 @@ def framework_schedule(
             return _V_SCHEDULES.get(zero_bubble_v_memory, "zbv-greedy-half")
         return "zero-bubble"
     if patch_primus_pipeline and pp_algorithm is not None:
-        chosen = schedule_named(pp_algorithm)
+        chosen = canonical_schedule(pp_algorithm)
         # One chunk per rank leaves nothing to interleave, whatever the algorithm is called.
         return "1f1b" if chosen == "interleaved" and vpp == 1 else chosen
     return megatron

@@ -13,13 +13,6 @@ from schemas.evaluation import RankMemory
 
 PARAM_OPTIMIZER = ("weights", "gradients", "optimizer", "fp8_weights")
 ACTIVATIONS = ("activations", "activation_checkpoints", "deferred_weight_gradients")
-TRANSIENTS = (
-    "recompute_working_set",
-    "expert_exchange",
-    "gradient_working_set",
-    "logits",
-    "fsdp_gather",
-)
 OVERHEADS = ("framework_context", "communicator_buffers", "fragmentation")
 ESTIMATED = frozenset({"gradient_working_set", *OVERHEADS})
 """Lines that are estimates; all others follow from shapes and dtypes."""

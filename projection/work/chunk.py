@@ -28,11 +28,6 @@ class ChunkPlan:
     runs: tuple[tuple[LayerKind, ...], ...]
     """The distinct runs, by the kinds of their layers."""
 
-    @property
-    def recomputed(self) -> int:
-        """Units recomputed in full."""
-        return sum(entry.recomputed for entry in self.counts)
-
 
 def chunk_plan(architecture: Architecture, trial: NormalTrial, chunk: Chunk) -> ChunkPlan:
     """The plan of `chunk` under the recompute setting of `trial`."""

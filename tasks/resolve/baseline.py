@@ -9,8 +9,8 @@ from typing import Any, Final
 from projection.legality.schedule_choice import framework_schedule
 from schemas.architecture import Architecture
 from schemas.errors import UserError
+from schemas.layout import LayoutError, check_layout, layout_text, parse_layout
 from schemas.trial import NormalTrial, Recompute, RecomputeMethod, Schedule
-from tasks.resolve.pipeline_layout import LayoutError, check_layout, layout_text, parse_layout
 from tasks.resolve.precision import fp8_of
 from tasks.resolve.settings import Settings
 

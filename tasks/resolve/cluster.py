@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 from pydantic import Field
 
-from projection.legality.schedule_choice import schedule_named
+from projection.legality.schedule_names import canonical_schedule
 from projection.profiles import at_clock, gpu_profile
 from schemas.cluster import Cluster, MoeImbalance, Network, Stack
 from schemas.cluster_file import TargetCluster, TargetClusterFile
@@ -218,7 +218,7 @@ def _pinned(reading: _Reading) -> dict[str, AxisValue]:
     trial = as_model(TrialConfig, dict(pinned), reading.file, at)
     if trial.pp_schedule is not None and trial.pp_schedule != "auto":
         try:
-            schedule_named(trial.pp_schedule)
+            canonical_schedule(trial.pp_schedule)
         except UserError as reason:
             raise ClusterError(f"{reading.where(*at, 'pp_schedule')}: {reason}") from reason
     values: dict[str, AxisValue] = trial.model_dump(exclude_none=True)

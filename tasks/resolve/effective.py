@@ -10,7 +10,7 @@ from schemas.errors import WorkloadError
 from tasks.resolve.chain import ChainLoader
 from tasks.resolve.merging import Document, Origin
 from tasks.resolve.notices import misspellings
-from tasks.resolve.redaction import secret_paths
+from tasks.resolve.redaction import secret_paths, secret_references
 from tasks.resolve.settings import Settings
 from tasks.resolve.shipped import PRESETS
 from tasks.resolve.sources import PresetSearch, Source, shipped
@@ -94,19 +94,20 @@ def _layered(
 
 def _model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[Path, ...]:
     """The folders of `--model-path`, then those of `REFOLD_MODEL_PATH`; each must be there."""
-    listed = [Path(part) for part in env.get("REFOLD_MODEL_PATH", "").split(os.pathsep) if part]
-    for flag, folders in (("--model-path", model_path), ("REFOLD_MODEL_PATH", listed)):
+    parts = env.get("REFOLD_MODEL_PATH", "").split(os.pathsep)
+    listed = [Path(part).expanduser() for part in parts if part]
+    given = [Path(folder).expanduser() for folder in model_path]
+    for flag, folders in (("--model-path", given), ("REFOLD_MODEL_PATH", listed)):
         for folder in folders:
-            if not Path(folder).is_dir():
+            if not folder.is_dir():
                 raise WorkloadError(f"{flag}: {folder}: no such folder")
-    return (*(Path(folder) for folder in model_path), *listed)
+    return (*given, *listed)
 
 
 def _framework_defaults(loader: ChainLoader) -> Document:
     """What the framework assumes where every file is silent; below all presets."""
-    quiet = ChainLoader(loader.search, loader.env)
-    model = quiet.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
-    module = quiet.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")
+    model = loader.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
+    module = loader.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")
     return module.over(model)
 
 
@@ -218,6 +219,8 @@ def _document(file: YamlFile, document: Document) -> tuple[dict[str, Any], list[
     """
     copy = _copied(document.values)
     warnings = []
+    for path, written in [*secret_references(file.document)]:
+        _at(copy, path[:-1])[path[-1]] = written
     for path in [*secret_paths(copy)]:
         written = _at(file.document, path)
         holder = _at(copy, path[:-1])

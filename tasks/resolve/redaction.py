@@ -14,6 +14,7 @@ _TOKEN_OWNERS: Final = frozenset(
     {"api", "access", "auth", "bearer", "hf", "hub", "wandb", "refresh"}
 )
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_VARIABLE: Final = re.compile(r"\$\{([^:{}]+)")
 _LOOKS_SECRET: Final = re.compile(r"\b(sk|hf|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")
 
 
@@ -60,3 +61,14 @@ def secret_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
                 yield (*path, key)
             else:
                 yield from secret_paths(item, (*path, key))
+
+
+def secret_references(
+    value: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Path and text of the settings that refer to an environment variable named as a secret."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from secret_references(item, (*path, key))
+    elif isinstance(value, str) and any(is_secret_key(name) for name in _VARIABLE.findall(value)):
+        yield path, value

@@ -1,25 +1,7 @@
-from typing import get_args
-
 import pytest
 
-from projection.legality.schedule_choice import framework_schedule, schedule_named
+from projection.legality.schedule_choice import framework_schedule
 from schemas.errors import UserError
-from schemas.trial import SCHEDULE_ALIASES, Schedule
-
-
-def test_every_name_and_alias_is_understood() -> None:
-    for name in get_args(Schedule):
-        assert schedule_named(name) == name
-        assert schedule_named(f" {name.upper()} ") == name
-    for alias, name in SCHEDULE_ALIASES.items():
-        assert schedule_named(alias) == name
-
-
-def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(UserError, match="unknown pipeline schedule 'zero-buble'; did you mean"):
-        schedule_named("zero-buble")
-    with pytest.raises(UserError, match="there are 1f1b, interleaved"):
-        schedule_named("qqqq")
 
 
 @pytest.mark.parametrize(("vpp", "schedule"), [(1, "1f1b"), (2, "interleaved"), (4, "interleaved")])

