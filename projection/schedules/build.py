@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import lcm
 from typing import get_args
 
 from projection.schedules.ilp import MAX_PASSES, place_grads
@@ -19,16 +20,18 @@ from projection.schedules.zero_bubble import zero_bubble
 from schemas.errors import ScheduleError
 from schemas.trial import Schedule
 
+Periods = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
     """How a schedule's orders are made, for which VPP, and by how many microbatches they repeat."""
 
-    orders: Callable[[int, int, int, PassTimes], Orders]
-    """From pp, vpp, microbatches, and pass times if the order is fitted to them."""
+    orders: Callable[[int, int, int, int, PassTimes], Orders]
+    """From pp, vpp, microbatches, the first period, and pass times if it is fitted to them."""
     takes_vpp: Callable[[int], bool]
     vpp_rule: str
-    periods: Callable[[int, int], tuple[int, ...]]
+    periods: Callable[[int, int], Periods]
     """Microbatches a repetition may advance, from pp and microbatches."""
     fitted: bool = False
 
@@ -36,21 +39,21 @@ class _Recipe:
 def _fixed(orders: Callable[[int, int], Orders], vpp: int) -> _Recipe:
     """An order that depends on nothing but pp and microbatches, and repeats with each of them."""
     return _Recipe(
-        lambda pp, _vpp, m, _times: orders(pp, m), lambda v: v == vpp, f"VPP {vpp}", lambda *_: (1,)
+        lambda pp, _vpp, m, *_: orders(pp, m), lambda v: v == vpp, f"VPP {vpp}", lambda *_: (1,)
     )
 
 
 _RECIPES: dict[str, _Recipe] = {
     "1f1b": _fixed(one_f_one_b, 1),
     "interleaved": _Recipe(
-        lambda pp, vpp, m, _times: interleaved(pp, vpp, m),
+        lambda pp, vpp, m, group, _times: interleaved(pp, vpp, m, group),
         lambda vpp: vpp > 1,
         "VPP above 1",
         lambda pp, m: (group_size(pp, m),),
     ),
     "zero-bubble": _fixed(zero_bubble, 1),
     "zb-heuristic": _Recipe(
-        lambda pp, _vpp, m, times: zb_heuristic(pp, m, times),
+        lambda pp, _vpp, m, _period, times: zb_heuristic(pp, m, times),
         lambda vpp: vpp == 1,
         "VPP 1",
         lambda *_: (1, 2, 3),
@@ -93,25 +96,23 @@ def _build(
 ) -> PipelineSchedule:
     """From the shortest schedule whose pattern repeats to this one, else built in full."""
     periods = _RECIPES[schedule].periods(pp, num_microbatches)
-    for size in (1, 2, 4):
-        for period in periods:
-            least = size * (pp + 3 * period + 4)
-            few = least + (num_microbatches - least) % period
-            if few >= num_microbatches or period not in _RECIPES[schedule].periods(pp, few):
-                continue
-            short = _compile(schedule, pp, vpp, few, period, times)
+    common = lcm(*periods)
+    for least in (pp + 3 * common, 2 * pp + 3 * common + 4, 4 * (pp + 3 * common)):
+        few = least + (num_microbatches - least) % common
+        if few < num_microbatches:
+            short = _compile(schedule, pp, vpp, few, periods, times)
             longer = lengthened(short, num_microbatches)
             if longer is not None:
                 return longer
-    return _compile(schedule, pp, vpp, num_microbatches, periods[0], times)
+    return _compile(schedule, pp, vpp, num_microbatches, periods, times)
 
 
 @lru_cache(maxsize=256)
 def _compile(
-    schedule: str, pp: int, vpp: int, num_microbatches: int, period: int, times: PassTimes
+    schedule: str, pp: int, vpp: int, num_microbatches: int, periods: Periods, times: PassTimes
 ) -> PipelineSchedule:
-    orders = _RECIPES[schedule].orders(pp, vpp, num_microbatches, times)
-    return from_orders(schedule, orders, vpp, num_microbatches, period)
+    orders = _RECIPES[schedule].orders(pp, vpp, num_microbatches, periods[0], times)
+    return from_orders(schedule, orders, vpp, num_microbatches, periods)
 
 
 @lru_cache(maxsize=256)

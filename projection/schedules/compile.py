@@ -14,40 +14,18 @@ Stages = Sequence[Sequence[int]]
 
 
 def compile_orders(
-    orders: Orders, stages: Stages, num_microbatches: int, period_microbatches: int = 1
+    orders: Orders, stages: Stages, num_microbatches: int, periods: Sequence[int] = (1,)
 ) -> Program:
-    """Compile orders; look for a block that advances `period_microbatches` microbatches.
+    """Compile orders; look for a block that advances one of `periods` microbatches.
 
-    `stages` is the virtual stage of each [rank][chunk]. Raises ScheduleError when an op is missing,
-    repeated or foreign, or when the orders deadlock.
+    The first period with which the program can be extended is taken, else the first. `stages` is
+    the virtual stage of each [rank][chunk]. Raises ScheduleError when an op is missing, repeated or
+    foreign, or when the orders deadlock.
     """
     check_complete(orders, len(stages[0]), num_microbatches)
     table = _Table(orders, stages)
-    rows = table.rows
-    length = 2 * len(stages) * len(stages[0]) * period_microbatches
-    begin, repeats = table.repetition(length, period_microbatches)
-    middle, split = begin + length * bool(repeats), begin + length * repeats
-    last = {row.rank: len(rows) - place for place, row in enumerate(rows)}
-    block_reach = table.reach(begin, middle)
-    tail_reach = max(table.reach(split, len(rows)), max(last.values()) - (len(rows) - split))
-    window = max(block_reach, tail_reach, 1)
-    shift = period_microbatches * max(repeats - 1, 0)
-    return Program(
-        prologue=table.segment(0, begin, 1),
-        block=table.segment(begin, middle, window),
-        epilogue=table.segment(split, len(rows), window),
-        repeats=repeats,
-        window=window,
-        sums=tuple(table.costs.sums),
-        last_at=tuple(-last[rank] for rank in range(len(stages))),
-        last_gap=table.last_gap,
-        rows=tuple(rows[:middle]) + tuple(_earlier(row, shift) for row in rows[split:]),
-        trailing=tuple(tuple((m - shift, c) for m, c in grads) for grads in table.trailing),
-        period_microbatches=period_microbatches,
-        extendable=repeats > 1
-        and block_reach <= length * (repeats - 1)
-        and tail_reach <= length * repeats,
-    )
+    programs = [table.program(period) for period in periods]
+    return next((program for program in programs if program.extendable), programs[0])
 
 
 class _Table:
@@ -55,12 +33,43 @@ class _Table:
 
     def __init__(self, orders: Orders, stages: Stages) -> None:
         self.costs = _CostIndex(len(stages), len(stages[0]))
+        self.rows_per_microbatch = 2 * len(stages) * len(stages[0])
         self.rows, self.trailing = _rows(orders, stages)
         self.rank_back, self.cross_back = _predecessors(self.rows, stages)
+        self.columns = [np.asarray(c) for c in (self.rank_back, self.cross_back, _kinds(self.rows))]
+        self.microbatch = np.asarray([row.op.microbatch for row in self.rows])
         self.gap = [self.costs.gap(rank, grads) for rank, _, grads in self.rows]
         self.delay = [self.costs.delay(op, stages[rank][op.chunk]) for rank, op, _ in self.rows]
         self.duration = [self.costs.duration(rank, op) for rank, op, _ in self.rows]
         self.last_gap = tuple(self.costs.gap(r, grads) for r, grads in enumerate(self.trailing))
+
+    def program(self, period_microbatches: int) -> Program:
+        """The rows as prologue, longest repetition of that period, and epilogue."""
+        rows = self.rows
+        length = self.rows_per_microbatch * period_microbatches
+        begin, repeats = self.repetition(length, period_microbatches)
+        middle, split = begin + length * bool(repeats), begin + length * repeats
+        last = {row.rank: len(rows) - place for place, row in enumerate(rows)}
+        block_reach = self.reach(begin, middle)
+        tail_reach = max(self.reach(split, len(rows)), max(last.values()) - (len(rows) - split))
+        window = max(block_reach, tail_reach, 1)
+        shift = period_microbatches * max(repeats - 1, 0)
+        return Program(
+            prologue=self.segment(0, begin, 1),
+            block=self.segment(begin, middle, window),
+            epilogue=self.segment(split, len(rows), window),
+            repeats=repeats,
+            window=window,
+            sums=tuple(self.costs.sums),
+            last_at=tuple(-last[rank] for rank in range(len(last))),
+            last_gap=self.last_gap,
+            rows=tuple(rows[:middle]) + tuple(_earlier(row, shift) for row in rows[split:]),
+            trailing=tuple(tuple((m - shift, c) for m, c in grads) for grads in self.trailing),
+            period_microbatches=period_microbatches,
+            extendable=repeats > 1
+            and block_reach <= length * (repeats - 1)
+            and tail_reach <= length * repeats,
+        )
 
     def segment(self, lo: int, hi: int, first_place: int) -> Segment:
         """Rows lo to hi as a segment whose own rows start at `first_place` of the buffer."""
@@ -87,11 +96,9 @@ class _Table:
         if length * 2 > len(self.rows):
             return len(self.rows), 0
         same = np.ones(len(self.rows) - length, dtype=bool)
-        for column in (self.rank_back, self.cross_back, _kinds(self.rows)):
-            values = np.asarray(column)
+        for values in self.columns:
             same &= values[length:] == values[:-length]
-        microbatch = np.asarray([row.op.microbatch for row in self.rows])
-        same &= microbatch[length:] - microbatch[:-length] == period_microbatches
+        same &= self.microbatch[length:] - self.microbatch[:-length] == period_microbatches
         begin, run = _longest_run(same)
         repeats = 1 + run // length
         return (begin, repeats) if repeats > 1 else (len(self.rows), 0)

@@ -6,12 +6,12 @@ what a rank may hold, every rank takes, whenever it is free, the first that appl
 1. the next wanted pass, when its input is there and, for an F, memory is left;
 2. a later B whose input is there (mode "early-grads" and up: it only frees memory);
 3. a later F whose input is there, when the passes it overtakes still fit (mode "early-forwards");
-4. the oldest W, unless a wanted pass becomes ready within `patience`;
+4. the oldest W, unless the next wanted pass becomes ready within `patience`;
 5. nothing, until an input arrives.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -22,7 +22,9 @@ from projection.schedules.order import Op, Orders
 from projection.schedules.pass_times import PassTimes
 
 Mode = Literal["in-order", "early-grads", "early-forwards"]
-MODES: tuple[Mode, ...] = ("in-order", "early-grads", "early-forwards")
+START: Key = ("F", -1, 0)
+"""What the F of the first stage waits for."""
+NEVER = float("inf")
 LOOK_AHEAD = 12
 """Wanted passes a rank looks through for one that can overtake."""
 
@@ -43,7 +45,7 @@ def fill(
     limit: int,
     mode: Mode = "in-order",
     patience: int = 0,
-    give_up_at: float = float("inf"),
+    give_up_at: float = NEVER,
 ) -> Greedy | None:
     """Run the wanted F and B of every rank with W's filled in, holding at most `limit` chunks.
 
@@ -66,9 +68,12 @@ class _Run:
     ) -> None:
         self.stages, self.times, self.limit = stages, times, limit
         self.mode, self.patience = mode, patience
-        self.num_stages = len(stages) * len(stages[0])
+        num_stages = len(stages) * len(stages[0])
         self.rank_of = {stage: rank for rank, row in enumerate(stages) for stage in row}
-        self.todo = [deque(ops) for ops in wanted]
+        self.todo = [
+            deque((op, needs(op, row[op.chunk], num_stages) or START) for op in ops)
+            for ops, row in zip(wanted, stages, strict=True)
+        ]
         self.grads: list[deque[Op]] = [deque() for _ in wanted]
         self.orders: list[list[Op]] = [[] for _ in wanted]
         self.held = [0] * len(wanted)
@@ -76,7 +81,7 @@ class _Run:
         self.free_at = [0] * len(wanted)
         per_pair = times.forward + times.input_grad + times.weight_grad
         self.work = [len(ops) // 2 * per_pair for ops in wanted]
-        self.ready_at: dict[Key, int] = {}
+        self.ready_at: dict[Key, float] = {START: 0}
         """When the op behind a key has ended and its result is on the consumer's rank."""
         self.wake = [(0, rank) for rank in range(len(wanted))]
 
@@ -101,60 +106,43 @@ class _Run:
     def _choose(self, rank: int, now: int) -> Op | None:
         todo = self.todo[rank]
         if todo:
-            if self._can_start(rank, todo[0], now):
-                return todo.popleft()
-            early = self._overtaking(rank, now)
-            if early is not None:
-                op = todo[early]
+            if self._next_ready(rank) <= now:
+                return todo.popleft()[0]
+            early = self._overtaking(rank, now) if self.mode != "in-order" else 0
+            if early:
+                op = todo[early][0]
                 del todo[early]
                 return op
-        if self.grads[rank] and not self._worth_waiting(rank, now):
-            return self.grads[rank].popleft()
+        grads = self.grads[rank]
+        if grads and not (todo and self._next_ready(rank) <= now + self.patience):
+            return grads.popleft()
         return None
 
-    def _can_start(self, rank: int, op: Op, now: int) -> bool:
-        fits = op.kind != "F" or self.held[rank] < self.limit
-        return fits and self._ready(rank, op) <= now
+    def _next_ready(self, rank: int) -> float:
+        """When the next wanted pass can start; NEVER while its input or memory is not there."""
+        op, key = self.todo[rank][0]
+        if op.kind == "F" and self.held[rank] >= self.limit:
+            return NEVER
+        return self.ready_at.get(key, NEVER)
 
-    def _ready(self, rank: int, op: Op) -> float:
-        key = needs(op, self.stages[rank][op.chunk], self.num_stages)
-        return 0 if key is None else self.ready_at.get(key, float("inf"))
+    def _overtaking(self, rank: int, now: int) -> int:
+        """Place among the wanted passes of one that can run before the next one; 0 for none.
 
-    def _overtaking(self, rank: int, now: int) -> int | None:
-        """Place among the wanted passes of one that can run now, before the next one."""
-        if self.mode == "in-order":
-            return None
-        ahead = list(islice(self.todo[rank], LOOK_AHEAD))
-        for place, op in enumerate(ahead[1:], 1):
-            if op.kind == "B" and self._ready(rank, op) <= now and self._forwarded(ahead, place):
-                return place
-        if self.mode == "early-forwards" and self.held[rank] < self.limit:
-            for place in self._fitting(rank, ahead):
-                if self._ready(rank, ahead[place]) <= now:
-                    return place
-        return None
-
-    def _forwarded(self, ahead: Sequence[Op], place: int) -> bool:
-        """Whether the F of a B's chunk is not among the passes it would overtake."""
-        op = ahead[place]
-        return Op("F", op.microbatch, op.chunk) not in ahead[:place]
-
-    def _fitting(self, rank: int, ahead: Sequence[Op]) -> Iterator[int]:
-        """Places of F's that leave room for every pass they overtake, once W's have run."""
+        The first B, else the first F that leaves room for every pass it overtakes, once W's have
+        run. (A B whose input is there has had its own F.)
+        """
+        forward = 0
         held = self.held[rank] - len(self.grads[rank]) + 1
-        for place, op in enumerate(ahead):
-            if place > 0 and op.kind == "F":
-                yield place
+        room = self.mode == "early-forwards" and self.held[rank] < self.limit
+        for place, (op, key) in enumerate(islice(self.todo[rank], LOOK_AHEAD)):
+            if place and self.ready_at.get(key, NEVER) <= now:
+                if op.kind == "B":
+                    return place
+                if room and not forward:
+                    forward = place
             held += 1 if op.kind == "F" else -1
-            if held > self.limit:
-                return
-
-    def _worth_waiting(self, rank: int, now: int) -> bool:
-        todo = self.todo[rank]
-        if not (self.patience and todo):
-            return False
-        fits = todo[0].kind != "F" or self.held[rank] < self.limit
-        return fits and self._ready(rank, todo[0]) <= now + self.patience
+            room = room and held <= self.limit
+        return forward
 
     def _start(self, rank: int, op: Op, now: int) -> None:
         self.orders[rank].append(op)

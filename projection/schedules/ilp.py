@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from projection.schedules.bounds import lower_bound_ms
 from projection.schedules.execute import Key, needs, start_times
 from projection.schedules.greedy import Greedy
-from projection.schedules.order import Costs, Op, Orders
-from projection.schedules.pass_times import PassTimes
+from projection.schedules.order import Op, Orders
+from projection.schedules.pass_times import PassTimes, equal_stages
 from projection.schedules.placement import stage_table
 from projection.schedules.schedule import SolverReport
 from projection.schedules.zb_heuristic import greedy_runs
@@ -38,10 +38,8 @@ MAX_PASSES = 512
 """Largest pp x microbatches worth giving to the solver."""
 MAX_NODES = 200
 """Branch-and-bound nodes: the bound on time that leaves the result the same on every machine."""
-MAX_SECONDS = 20.0
+MAX_SECONDS = 10.0
 """Only against a solver that hangs in one node."""
-OUTCOMES = {0: "optimal", 1: "stopped at its node or time limit", 2: "infeasible"}
-"""SciPy's status codes."""
 MAX_ORDERS = 2
 """Different orders of F and B that are tried."""
 
@@ -60,10 +58,9 @@ def place_grads(pp: int, num_microbatches: int, times: PassTimes) -> Solved:
     Bounded in nodes, so deterministic; the incumbent stands when the bound is hit. Raises
     EnvironmentMissing when SciPy is not installed.
     """
-    runs = sorted(
-        greedy_runs(pp, num_microbatches, times), key=lambda run: (run.makespan, run.peak_chunks)
-    )
-    bound = lower_bound_ms(_stages(pp), num_microbatches, True, _costs(pp, times))
+    found = greedy_runs(pp, num_microbatches, times)
+    runs = sorted(found, key=lambda run: (run.makespan, run.peak_chunks))
+    bound = lower_bound_ms(_stages(pp), num_microbatches, True, equal_stages(pp, times))
     best = _Placed(runs[0].orders, float(runs[0].makespan), None, "", 0)
     nodes = 0
     for run in _distinct(runs):
@@ -109,14 +106,24 @@ def _place(run: Greedy, pp: int, num_microbatches: int, times: PassTimes) -> _Pl
         **model.columns(optimize),
     )
     nodes = int(found.mip_node_count or 0)
-    outcome = OUTCOMES.get(int(found.status), "failed")
+    status = _outcome(int(found.status), found.x is not None)
     if found.x is None:
-        return _Placed(run.orders, float(run.makespan), None, f"HiGHS: {outcome}", nodes)
+        return _Placed(run.orders, float(run.makespan), None, status, nodes)
     orders = _with_grads(passes, model.counts(found.x))
     makespan = _makespan(orders, times)
     if makespan >= run.makespan:
         orders, makespan = run.orders, float(run.makespan)
-    return _Placed(orders, makespan, float(found.mip_gap), f"HiGHS: {outcome}", nodes)
+    gap = max((makespan - float(found.mip_dual_bound)) / makespan, 0.0)
+    return _Placed(orders, makespan, gap, status, nodes)
+
+
+def _outcome(status: int, found_any: bool) -> str:
+    """SciPy's status in words; it has no code of its own for HiGHS's node limit."""
+    if status == 0:
+        return "HiGHS: optimal"
+    if status == 1:
+        return f"HiGHS: stopped after {MAX_SECONDS:g} s"
+    return f"HiGHS: stopped after {MAX_NODES} nodes" if found_any else "HiGHS: found no placement"
 
 
 def _solver() -> ModuleType:
@@ -219,14 +226,8 @@ def _stages(pp: int) -> tuple[tuple[int, ...], ...]:
     return stage_table("ilp", pp, 1)
 
 
-def _costs(pp: int, times: PassTimes) -> Costs:
-    edges = [float(times.p2p)] * (pp - 1)
-    forward, input_grad = [float(times.forward)] * pp, [float(times.input_grad)] * pp
-    return Costs(forward, input_grad, [float(times.weight_grad)] * pp, edges, edges)
-
-
 def _makespan(orders: Orders, times: PassTimes) -> float:
-    costs = _costs(len(orders), times)
+    costs = equal_stages(len(orders), times)
     starts = start_times(orders, _stages(len(orders)), costs)
     return max(
         began[-1] + costs.duration(order[-1].kind, 0)

@@ -16,14 +16,13 @@ def group_size(pp: int, num_microbatches: int) -> int:
     return next(g for g in sizes if num_microbatches % g == 0 or num_microbatches % g >= pp)
 
 
-def interleaved(pp: int, vpp: int, num_microbatches: int) -> Orders:
+def interleaved(pp: int, vpp: int, num_microbatches: int, group: int) -> Orders:
     """Interleaved 1F1B in Megatron's order (Narayanan et al. 2021, section 2.2.2).
 
-    Groups of G microbatches go through chunk 0, then chunk 1, …; backward passes take the chunks
-    the other way round. Rank r runs 2(pp - 1 - r) + (vpp - 1)·G forward passes before the first
-    backward pass, then one of each in turn.
+    Groups of `group` microbatches (see `group_size`) go through chunk 0, then chunk 1, …; backward
+    passes take the chunks the other way round. Rank r runs 2(pp - 1 - r) + (vpp - 1)·group forwards
+    before the first backward pass, then one of each in turn.
     """
-    group = group_size(pp, num_microbatches)
     forward = _passes(group, vpp, num_microbatches)
     orders = []
     for rank in range(pp):

@@ -4,7 +4,7 @@ from itertools import chain
 from math import gcd
 from typing import NamedTuple
 
-from projection.schedules.order import P2P, Durations, Table
+from projection.schedules.order import P2P, Costs, Durations, Table
 
 UNITS_PER_MICROBATCH = 24
 """Resolution of `coarse_pass_times`: F + B + W of a mean chunk."""
@@ -20,6 +20,13 @@ class PassTimes(NamedTuple):
 
 
 UNIT = PassTimes()
+
+
+def equal_stages(pp: int, times: PassTimes) -> Costs:
+    """Costs of a pipeline of one chunk a rank, all taking these times."""
+    edges = [float(times.p2p)] * (pp - 1)
+    forward, input_grad = [float(times.forward)] * pp, [float(times.input_grad)] * pp
+    return Costs(forward, input_grad, [float(times.weight_grad)] * pp, edges, edges)
 
 
 def coarse_pass_times(durations: Durations, p2p_ms: P2P | float = 0.0) -> PassTimes:

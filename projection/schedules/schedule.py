@@ -1,5 +1,6 @@
 """A pipeline schedule: built once, immutable, and run with any durations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,13 +25,13 @@ class SolverReport(NamedTuple):
     gap: float
     """(makespan - lower_bound) / makespan."""
     placement_gap: float | None
-    """HiGHS's own gap for the W's at the chosen order of F and B; None when it did not run."""
+    """The same against HiGHS's bound for the chosen order of F and B; None when it did not run."""
     nodes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PipelineSchedule:
-    """The order of every rank's passes, compiled.
+    """The order of every rank's passes, compiled. Compared by identity: `build` caches.
 
     `peak_in_flight` and `live_states` (the most demanding combinations of what is alive, per rank)
     follow from the order alone: a rank runs one op at a time.
@@ -58,16 +59,16 @@ class PipelineSchedule:
 
 
 def from_orders(
-    name: str, orders: Orders, vpp: int, num_microbatches: int, period_microbatches: int = 1
+    name: str, orders: Orders, vpp: int, num_microbatches: int, periods: Sequence[int] = (1,)
 ) -> PipelineSchedule:
     """Compile per-rank orders; the stages' placement follows from the schedule's name.
 
-    `period_microbatches` is how many microbatches a repetition advances, if the orders repeat.
+    `periods` are how many microbatches a repetition may advance, if the orders repeat.
     Raises ScheduleError when the orders are incomplete or deadlock.
     """
     pp = len(orders)
     stages = stage_table(name, pp, vpp)
-    program = compile_orders(orders, stages, num_microbatches, period_microbatches)
+    program = compile_orders(orders, stages, num_microbatches, periods)
     states = tuple(live_states(order, vpp) for order in orders)
     return PipelineSchedule(
         name=name,

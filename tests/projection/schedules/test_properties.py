@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projection.schedules import V_SCHEDULES, Durations, build, simulate
-from projection.schedules.interleaved import interleaved
+from projection.schedules.interleaved import group_size, interleaved
 from projection.schedules.one_f_one_b import one_f_one_b
 from projection.schedules.zbv_formatted import zbv_formatted
 from projection.schedules.zero_bubble import zero_bubble
@@ -105,7 +105,7 @@ CLOSED_FORMS = [
     ("1f1b", 1, one_f_one_b),
     ("zero-bubble", 1, zero_bubble),
     ("zbv-formatted", 2, zbv_formatted),
-    ("interleaved", 3, lambda pp, m: interleaved(pp, 3, m)),
+    ("interleaved", 3, lambda pp, m: interleaved(pp, 3, m, group_size(pp, m))),
 ]
 
 
