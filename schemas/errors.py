@@ -5,6 +5,7 @@ RefoldError                      exit code, one line, and what to do next
 │   ├── WorkloadError            the workload or something it extends
 │   ├── UnsupportedModel         a model family the oracle does not know (named as such)
 │   ├── ClusterError             the target-cluster or hardware file
+│   ├── ScheduleError            a pipeline schedule that cannot be built or run
 │   └── SpecChanged              resume was asked for with other inputs than the run's
 ├── NothingLegal         (1)     no candidate is both legal and within the memory cap
 ├── EnvironmentMissing   (3)     something asked for by name is not installed or reachable
@@ -43,6 +44,10 @@ class UnsupportedModel(WorkloadError):
 
 class ClusterError(UserError):
     """A target-cluster, hardware or GPU-profile file cannot be used."""
+
+
+class ScheduleError(UserError):
+    """A pipeline schedule cannot be built for these sizes, is incomplete, or deadlocks."""
 
 
 class SpecChanged(UserError):

@@ -48,6 +48,9 @@ class Achievable(FrozenModel):
     """Multiplies the GEMM model's own rate (which already has tile and wave losses)."""
     gemm_fp8: float = Field(gt=0, le=1.5)
     attention: float = Field(gt=0, le=1.5)
+    """Multiplies the attention model's forward rate."""
+    attention_backward: float | None = Field(default=None, gt=0, le=1.5)
+    """The same for the backward kernel, which is another kernel; None: as forward."""
     hbm: float = Field(gt=0, le=1)
     """Achieved fraction of peak HBM bandwidth in streaming passes."""
     optimizer_hbm: float = Field(gt=0, le=1)

@@ -39,6 +39,8 @@ class Workload(FrozenModel):
     padded_vocab_size: int | None = None
     """Set only when the file fixes it; else vocabulary padded to the divisor times tp."""
     flash_attention: bool = True
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
     cp_comm_type: Literal["p2p", "a2a", "allgather", "a2a+p2p"] = "p2p"
     tp_comm_overlap: bool = False
     moe_dispatcher: Literal["allgather", "alltoall", "flex", "alltoall_seq"] = "alltoall"

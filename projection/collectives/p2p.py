@@ -1,0 +1,16 @@
+"""A message from one rank to another: pipeline activations, ring-attention keys and values."""
+
+from projection.collectives.links import Links
+from projection.collectives.protocols import Cost
+
+
+def sendrecv(num_bytes: float, group: Links) -> list[Cost]:
+    """One message over the widest domain `group` spans; its size is no matter.
+
+    Inside a meshed node that is one link of the mesh, between nodes the rank's share of the NICs.
+    """
+    if group.num_nodes == 1:
+        return [Cost("direct", num_bytes / group.node_peer, node_steps=1)]
+    if group.num_pods == 1:
+        return [Cost("direct", num_bytes / group.pod, pod_steps=1)]
+    return [Cost("direct", num_bytes / group.inter, cluster_steps=1)]

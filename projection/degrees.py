@@ -1,0 +1,99 @@
+"""Group sizes and microbatches that follow from a trial and a cluster, or why there are none.
+
+Only what is physically impossible is refused here; what a framework or a search does not allow is
+legality's business. Codes and wording agree with the legality rules.
+"""
+
+from dataclasses import dataclass
+
+from schemas.architecture import Architecture
+from schemas.cluster import Cluster
+from schemas.trial import NormalTrial
+
+SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """What the world size leaves over: data parallelism, and the microbatches of an iteration."""
+
+    dp: int
+    edp: int
+    num_microbatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why a trial cannot run at all: a stable code and one sentence with the numbers."""
+
+    code: str
+    reason: str
+
+
+def degrees(
+    trial: NormalTrial, cluster: Cluster, architecture: Architecture, seq_length: int
+) -> Degrees | Impossible:
+    """Degrees of `trial` on `cluster`.
+
+    Attention is folded as tp·cp·dp·pp and experts as etp·ep·edp·pp over the same GPUs; both must
+    tile the world (a dense model has no experts to fold), and the global batch must be a whole
+    number of microbatches per replica.
+    """
+    world_size = cluster.world_size
+    problem = (
+        _sizes(trial)
+        or _tiling(trial, world_size, architecture)
+        or _shares(trial, architecture, seq_length)
+    )
+    if trial.fp8 != "none" and cluster.gpu.fp8_tflops is None:
+        problem = problem or Impossible(
+            "fp8_unsupported", f"fp8 {trial.fp8}: {cluster.gpu.name} has no FP8 matrix units"
+        )
+    if problem is not None:
+        return problem
+    dp = world_size // (trial.tp * trial.cp * trial.pp)
+    edp = world_size // (trial.etp * trial.ep * trial.pp) if architecture.is_moe else dp
+    if trial.gbs % (trial.mbs * dp):
+        return Impossible(
+            "gbs_not_divisible",
+            f"gbs {trial.gbs} is not a multiple of mbs·dp = {trial.mbs}·{dp} = {trial.mbs * dp}",
+        )
+    if cluster.placement == "tp-cp-ep-pp-dp" and trial.pp > 1 and edp != dp:
+        return Impossible(
+            "placement_not_folded",
+            f"placement {cluster.placement} needs edp = dp, here edp = {edp} and dp = {dp}",
+        )
+    return Degrees(dp, edp, trial.gbs // (trial.mbs * dp))
+
+
+def _sizes(trial: NormalTrial) -> Impossible | None:
+    """Sizes that are not at least 1."""
+    for name in SIZES:
+        value = getattr(trial, name)
+        if value < 1:
+            return Impossible("not_positive", f"{name} is {value}, it must be at least 1")
+    return None
+
+
+def _tiling(trial: NormalTrial, world_size: int, architecture: Architecture) -> Impossible | None:
+    """Replicas that do not tile the GPUs."""
+    replicas = [("tp·cp·pp", (trial.tp, trial.cp, trial.pp))]
+    if architecture.is_moe:
+        replicas.append(("etp·ep·pp", (trial.etp, trial.ep, trial.pp)))
+    for names, sizes in replicas:
+        product = sizes[0] * sizes[1] * sizes[2]
+        if world_size % product:
+            numbers = f"{names} = {sizes[0]}·{sizes[1]}·{sizes[2]} = {product}"
+            verb = "exceeds" if product > world_size else "does not divide"
+            return Impossible("world_not_tiled", f"{numbers} {verb} the {world_size} GPUs")
+    return None
+
+
+def _shares(trial: NormalTrial, architecture: Architecture, seq_length: int) -> Impossible | None:
+    """Experts or positions that cannot be shared out."""
+    experts = architecture.num_experts
+    if architecture.is_moe and experts is not None and experts % trial.ep:
+        return Impossible("ep_experts", f"ep {trial.ep} does not divide the {experts} experts")
+    if seq_length % trial.cp:
+        return Impossible("cp_sequence", f"cp {trial.cp} does not divide seq_length {seq_length}")
+    return None

@@ -1,0 +1,1 @@
+"""Memory per pipeline rank: parameters and their states, activations in flight, transients."""

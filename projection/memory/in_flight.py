@@ -1,0 +1,39 @@
+"""Activation bytes alive at a rank's worst moment, as its schedule's order decides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from projection.memory.rank import ChunkMemory
+from projection.schedules.live import LiveState
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Bytes at the high-water mark, by what they are."""
+
+    tensors: float
+    """Saved tensors of microbatches whose backward has not run."""
+    checkpoints: float
+    """Layer inputs kept by full recomputation."""
+    deferred: float
+    """Operands that weight gradients still wait for (split backward)."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.tensors + self.checkpoints + self.deferred
+
+
+def high_water(states: Sequence[LiveState], chunks: Sequence[ChunkMemory]) -> InFlight:
+    """The most demanding of a rank's live states, priced with its chunks' bytes."""
+    return max((_price(state, chunks) for state in states), key=lambda alive: alive.total)
+
+
+def _price(state: LiveState, chunks: Sequence[ChunkMemory]) -> InFlight:
+    """Bytes of one live state."""
+    tensors = checkpoints = deferred = 0.0
+    for whole, waiting, chunk in zip(state.whole, state.for_weights, chunks, strict=True):
+        tensors += whole * (chunk.saved - chunk.checkpoints)
+        checkpoints += whole * chunk.checkpoints
+        deferred += waiting * chunk.for_weights
+    return InFlight(tensors, checkpoints, deferred)

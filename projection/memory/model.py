@@ -1,0 +1,134 @@
+"""The memory of trials of one workload on one cluster, memoised by what each part depends on."""
+
+from collections.abc import Callable, Hashable
+
+from projection.degrees import Degrees
+from projection.memo import remember
+from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
+from projection.memory.regime import Sharding, bytes_per_parameter
+from projection.memory.report import MemoryContext, MemoryReport, memory_report
+from projection.memory.static import Fp8Weights
+from projection.schedules import build
+from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.context import work_shape
+from projection.work.imbalance import moe_imbalance
+from projection.work.layer import LayerKind
+from projection.work.recompute import NOTHING, SelectiveRecompute, selective
+from projection.work.shape import WorkShape
+from schemas.cluster import Cluster
+from schemas.trial import NormalTrial
+from schemas.workload import Workload
+
+
+def sharding_of(trial: NormalTrial, degrees: Degrees) -> Sharding:
+    """What divides states: dp × cp ranks for dense parameters, edp for routed experts."""
+    return Sharding(
+        dense=degrees.dp * trial.cp,
+        expert=degrees.edp,
+        shards_optimizer=trial.use_distributed_optimizer,
+        shards_weights=trial.use_torch_fsdp2,
+    )
+
+
+def fp8_weights(trial: NormalTrial, workload: Workload) -> Fp8Weights:
+    """FP8 copies of linear weights: one byte, and one more where the transpose is cached."""
+    if trial.fp8 == "none":
+        return Fp8Weights()
+    copies = 2.0 if workload.precision.fp8_weight_transpose_cache else 1.0
+    return Fp8Weights(copies, workload.precision.fp8_param_gather)
+
+
+class MemoryModel:
+    """Memory per pipeline rank of any trial of one workload on one cluster."""
+
+    def __init__(self, workload: Workload, cluster: Cluster, catalog: Catalog) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._catalog = catalog
+        self._regime = bytes_per_parameter(workload.precision)
+        self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
+        self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
+        self._parameters: dict[tuple[Hashable, ...], tuple[RankParameters, ...]] = {}
+        self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
+
+    def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
+        """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
+        load = moe_imbalance(self._workload, self._cluster, trial.ep).layer
+        shape = work_shape(trial, self._workload, routed_load=load)
+        context = MemoryContext(
+            regime=self._regime,
+            sharding=sharding_of(trial, degrees),
+            fp8=fp8_weights(trial, self._workload),
+            world_size=self._cluster.world_size,
+        )
+        key = (
+            shape,
+            stage_key(trial),
+            recompute_key(trial),
+            degrees.num_microbatches,
+            context.sharding,
+            context.fp8,
+        )
+        found = self._reports.get(key)
+        if found is None:
+            schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+            ranks = list(
+                zip(self.parameters(trial, shape), self._chunk_rows(trial, shape), strict=True)
+            )
+            found = memory_report(ranks, schedule, context)
+            remember(self._reports, key, found)
+        return found
+
+    def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
+        """Parameters of every rank on one GPU."""
+        key = (shape.tp, shape.ep, shape.etp, shape.padded_vocab, stage_key(trial))
+        found = self._parameters.get(key)
+        if found is None:
+            stages = self._catalog.stages(trial)
+            layer_of = self.layers(shape, NOTHING)
+            found = tuple(
+                rank_parameters(self._workload.architecture, stages, rank, layer_of)
+                for rank in range(trial.pp)
+            )
+            remember(self._parameters, key, found)
+        return found
+
+    def layers(
+        self, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> Callable[[LayerKind], LayerMemory]:
+        """Memory of one layer of any kind in `shape`, as a function of the kind."""
+        key = (shape, recompute)
+        seen = self._layers.get(key)
+        known = remember(self._layers, key, {}) if seen is None else seen
+
+        def layer_of(kind: LayerKind) -> LayerMemory:
+            found = known.get(kind)
+            if found is None:
+                found = self._layer(kind, shape, recompute)
+                known[kind] = found
+            return found
+
+        return layer_of
+
+    def _layer(
+        self, kind: LayerKind, shape: WorkShape, recompute: SelectiveRecompute
+    ) -> LayerMemory:
+        """Memory of one layer, shared by all shapes that agree in what its kind depends on."""
+        layer_key = self._catalog.key(kind, shape)
+        key = (layer_key, recompute)
+        found = self._priced.get(key)
+        if found is None:
+            work = self._catalog.work(layer_key)
+            found = layer_memory(self._workload.architecture, layer_key[1], work, recompute)
+            remember(self._priced, key, found)
+        return found
+
+    def _chunk_rows(
+        self, trial: NormalTrial, shape: WorkShape
+    ) -> tuple[tuple[ChunkMemory, ...], ...]:
+        """Per-microbatch bytes of every [rank][chunk]; chunks with one plan are one."""
+        layer_of = self.layers(shape, selective(trial))
+        plans = self._catalog.plans(trial)
+        folded = {plan: chunk_memory(plan, layer_of) for plan in {p for row in plans for p in row}}
+        return tuple(tuple(folded[plan] for plan in row) for row in plans)

@@ -1,0 +1,193 @@
+"""The oracle: one trial in, one evaluation out. Deterministic, in process, no I/O of its own.
+
+Legality is decided elsewhere; here a trial is refused only when it is physically impossible: it
+does not tile the cluster, its batch is not whole, or no such pipeline exists.
+"""
+
+from typing import Any
+
+from projection.degrees import Impossible, degrees
+from projection.gemm import gemm_model
+from projection.kernels import KernelModels
+from projection.memory.model import MemoryModel
+from projection.memory.paper import paper_memory
+from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
+from projection.placement import Placement
+from projection.profiles import achievable
+from projection.time.flops import model_flops_per_sequence
+from projection.time.model import TimeModel, TimeReport
+from projection.work.catalog import Catalog
+from projection.zero_delta import trial_warnings, zero_delta_reasons
+from schemas.cluster import Cluster
+from schemas.errors import ScheduleError, WorkloadError
+from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
+from schemas.search import SearchSpec
+from schemas.trial import NormalTrial
+from schemas.workload import Workload
+
+MS_PER_S = 1000.0
+TERA = 1e12
+
+
+class Oracle:
+    """Projects any trial of one workload on one cluster.
+
+    Sub-models are memoised in this object by the part of a trial they depend on, so a batch of
+    trials costs far less than as many single ones.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        search: SearchSpec,
+        *,
+        signature: SignatureHashes,
+    ) -> None:
+        """Raises EnvironmentMissing when a GEMM backend asked for by name is not installed."""
+        self.workload = workload
+        self.cluster = cluster
+        self.search = search
+        self.signature = signature
+        self._catalog = Catalog(workload.architecture)
+        self._memory = MemoryModel(workload, cluster, self._catalog)
+        self._time: TimeModel | None = None
+        self._flops = model_flops_per_sequence(workload.architecture, workload.seq_length)
+        self._gemm = gemm_model(cluster.gpu, search.gemm_backend)
+        self._factors = achievable(cluster.gpu, self._gemm.name)
+        self._warnings = self._standing_warnings()
+
+    def project(self, trial: NormalTrial) -> Evaluation:
+        """Memory and time of `trial`; an impossible trial comes back illegal, with its reason."""
+        return self._evaluate(trial, "simulate")
+
+    def memory(self, trial: NormalTrial) -> Evaluation:
+        """Memory of `trial` alone: what the memory filter asks before paying for time."""
+        return self._evaluate(trial, "memory_only")
+
+    def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
+        if isinstance(sizes, Impossible):
+            return self._illegal(trial, source, sizes.code, sizes.reason)
+        try:
+            memory = self._memory.report(trial, sizes)
+            time = self._time_model().report(trial, sizes) if source == "simulate" else None
+        except ScheduleError as error:
+            return self._illegal(trial, source, "schedule_vpp", str(error))
+        except WorkloadError as error:
+            code = "layout_mismatch" if trial.layout else "more_stages_than_layers"
+            return self._illegal(trial, source, code, str(error))
+        numbers = self._memory_fields(trial, memory)
+        if time is not None:
+            numbers |= self._time_fields(trial, time)
+        return Evaluation.model_construct(
+            **self._identity(trial, source),
+            legal=True,
+            **numbers,
+            schedule=trial.pp_schedule,
+            derived_dp=sizes.dp,
+            derived_edp=sizes.edp,
+            num_microbatches=sizes.num_microbatches,
+            warnings=(*self._warnings, *trial_warnings(trial, self.workload)),
+            zero_delta_reasons=zero_delta_reasons(
+                trial,
+                sizes,
+                self.workload,
+                output_is_heaviest=memory.heaviest == self._catalog.stages(trial).rank_of_output(),
+            ),
+        )
+
+    def _time_model(self) -> TimeModel:
+        """The time model, built when first asked for: memory alone needs no kernel models."""
+        if self._time is None:
+            world = self.cluster.world_size
+            placement = Placement(self.cluster, tp=1, cp=1, pp=1, dp=world, ep=1, etp=1, edp=world)
+            models = KernelModels(
+                self.cluster.gpu, self._factors, self._gemm, self.cluster.network, placement
+            )
+            self._time = TimeModel(self.workload, self.cluster, self._catalog, self._memory, models)
+        return self._time
+
+    def _memory_fields(self, trial: NormalTrial, report: MemoryReport) -> dict[str, Any]:
+        """Memory of the heaviest rank, and of all; or the reference's own count (regime paper)."""
+        if self.search.memory_regime == "paper":
+            return self._paper_fields(trial)
+        peak = report.peak
+        return {
+            "memory_regime": "config",
+            "memory_per_gpu_gb": peak.total_gb,
+            "param_optimizer_gb": report.of(PARAM_OPTIMIZER),
+            "activation_gb": report.of(ACTIVATIONS),
+            "memory_breakdown_gb": peak.components,
+            "memory_by_rank_gb": report.ranks,
+            "fits": peak.total_gb <= self.cluster.cap_gb,
+        }
+
+    def _paper_fields(self, trial: NormalTrial) -> dict[str, Any]:
+        """Rank 0's two figures as the reference prints them."""
+        stages = self._catalog.stages(trial)
+        paper = paper_memory(self.workload, trial, stages, self.cluster.world_size)
+        parts = {"param_optimizer": paper.param_optimizer_gb, "activations": paper.activation_gb}
+        total = sum(parts.values())
+        rank = RankMemory.model_construct(rank=0, components=parts, total_gb=total, phase="steady")
+        return {
+            "memory_regime": "paper",
+            "memory_per_gpu_gb": total,
+            "param_optimizer_gb": paper.param_optimizer_gb,
+            "activation_gb": paper.activation_gb,
+            "memory_breakdown_gb": parts,
+            "memory_by_rank_gb": (rank,),
+            "fits": total <= self.cluster.cap_gb,
+        }
+
+    def _time_fields(self, trial: NormalTrial, time: TimeReport) -> dict[str, Any]:
+        """Throughput from the iteration's time, and where that time goes."""
+        world = self.cluster.world_size
+        per_second = MS_PER_S / time.iteration_ms / world
+        tflops = self._flops * trial.gbs * per_second / TERA
+        return {
+            "iteration_ms": time.iteration_ms,
+            "tokens_per_s_per_gpu": trial.gbs * self.workload.seq_length * per_second,
+            "tflops_per_s_per_gpu": tflops,
+            "mfu": tflops / self._peak_tflops(trial),
+            "bubble_ratio": time.bubble_ratio,
+            "time_breakdown_ms": time.breakdown_ms,
+            "comm_breakdown": time.comm_ms,
+            "comm_algorithms": time.comm_algorithms,
+        }
+
+    def _peak_tflops(self, trial: NormalTrial) -> float:
+        """Data-sheet peak of the precision the linear layers run in."""
+        fp8 = self.cluster.gpu.fp8_tflops
+        return fp8 if trial.fp8 != "none" and fp8 is not None else self.cluster.gpu.bf16_tflops
+
+    def _illegal(self, trial: NormalTrial, source: Source, code: str, reason: str) -> Evaluation:
+        return Evaluation.model_construct(
+            **self._identity(trial, source),
+            legal=False,
+            reason=reason,
+            reason_code=code,
+            memory_regime=self.search.memory_regime,
+            warnings=self._warnings,
+        )
+
+    def _identity(self, trial: NormalTrial, source: Source) -> dict[str, Any]:
+        """What an evaluation is of, and how it came about."""
+        provenance: Provenance = "calibrated" if self._factors.calibrated else "analytic"
+        return {
+            "trial_id": trial.trial_id,
+            "config": trial.model_dump(mode="json"),
+            "cap_gb": self.cluster.cap_gb,
+            "source": source,
+            "provenance": provenance,
+            "signature": self.signature,
+        }
+
+    def _standing_warnings(self) -> tuple[str, ...]:
+        """What is true of every number of this oracle."""
+        gpu, warnings = self.cluster.gpu, []
+        if not self._factors.calibrated:
+            warnings.append(f"uncalibrated: achievable rates of {gpu.name} are published figures")
+        if self._gemm.name == "tile" and gpu.vendor == "amd" and self.search.gemm_backend == "auto":
+            warnings.append("GEMM times are the tile model's: Origami is not installed")
+        return tuple(warnings)

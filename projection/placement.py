@@ -1,0 +1,204 @@
+"""Which ranks form which group, and how many nodes and pods each group spans.
+
+Ranks are numbered node by node and taken by the parallel dimensions in Megatron's order, innermost
+first: tp, cp, dp, pp for attention and dense layers, and over the same GPUs etp, ep, edp, pp for
+experts (parallel folding: Megatron-Core `RankGenerator`, "MoE Parallel Folding", 2025). Every group
+is then a product of arithmetic progressions, so what it spans follows from strides; only groups
+that cut nodes unevenly are enumerated.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from projection.operations import GroupName
+from schemas.cluster import Cluster
+from schemas.errors import UserError
+
+Domain = Literal["node", "pod", "cluster"]
+
+Axes = tuple[tuple[int, int], ...]
+"""(stride, size) of each dimension a group runs over, by rising stride."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group of ranks: the widest-spread of its name, which the others wait for.
+
+    `ranks_per_node` is the most ranks it has on one node; nodes and pods are those it touches.
+    """
+
+    size: int
+    ranks_per_node: int
+    num_nodes: int
+    num_pods: int
+
+
+SINGLE = Group(size=1, ranks_per_node=1, num_nodes=1, num_pods=1)
+
+
+class Placement:
+    """The groups of one parallel configuration on one cluster.
+
+    Raises UserError when the sizes do not tile the cluster, or when pipeline ranks come before
+    data-parallel ones and experts have another data-parallel size than the rest (Megatron cannot
+    build consistent pipeline groups then).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        tp: int,
+        cp: int,
+        pp: int,
+        dp: int,
+        ep: int,
+        etp: int,
+        edp: int,
+    ) -> None:
+        world = cluster.world_size
+        if tp * cp * dp * pp != world or etp * ep * edp * pp != world:
+            raise UserError(
+                f"tp {tp} x cp {cp} x dp {dp} x pp {pp} and etp {etp} x ep {ep} x edp {edp} x "
+                f"pp {pp} must both be the {world} GPUs of cluster {cluster.name!r}"
+            )
+        pp_inner = cluster.placement == "tp-cp-ep-pp-dp"
+        if pp_inner and pp > 1 and edp != dp:
+            raise UserError(
+                f"placement {cluster.placement} needs edp = dp, not edp {edp} and dp {dp}",
+                hint="use placement tp-cp-ep-dp-pp, or ep x etp = tp x cp",
+            )
+        self.node_size = node_domain_size(cluster)
+        self.pod_size = max(cluster.network.pod_size, self.node_size)
+        self._world = world
+        self._pp = pp
+        replica = tp * cp
+        experts = etp * ep
+        self._pp_stride = replica if pp_inner else replica * dp
+        dp_stride = replica * pp if pp_inner else replica
+        edp_stride = experts * pp if pp_inner else experts
+        self._axes: dict[GroupName, Axes] = {
+            "tp": ((1, tp),),
+            "cp": ((tp, cp),),
+            "dp": ((tp, cp), (dp_stride, dp)),
+            "pp": ((self._pp_stride, pp),),
+            "etp": ((1, etp),),
+            "ep": ((etp, ep),),
+            "edp": ((edp_stride, edp),),
+        }
+
+    def group(self, name: GroupName) -> Group:
+        """The group called `name`.
+
+        "dp" is the group that reduces dense gradients and shards their optimizer state: every
+        rank with the same weights, so data-parallel times context-parallel.
+        """
+        return _span(self._axes[name], self._world, self.node_size, self.pod_size)
+
+    def ranks(self, name: GroupName) -> list[tuple[int, ...]]:
+        """All groups called `name` as lists of global ranks; together they partition the world."""
+        return _rank_lists(self._axes[name], self._world)
+
+    def p2p_domain(self, stage_from: int, stage_to: int) -> Domain:
+        """The widest domain any rank crosses between two pipeline ranks (wrap-around included)."""
+        group = self.p2p_group(stage_from, stage_to)
+        if group.num_pods > 1:
+            return "cluster"
+        return "pod" if group.num_nodes > 1 else "node"
+
+    def p2p_group(self, stage_from: int, stage_to: int) -> Group:
+        """The pair that exchanges activations between two pipeline ranks, at its most distant."""
+        if stage_from == stage_to:
+            return SINGLE
+        return _pair(
+            min(stage_from, stage_to),
+            max(stage_from, stage_to),
+            self._pp_stride,
+            self._pp,
+            self._world,
+            self.node_size,
+            self.pod_size,
+        )
+
+
+def node_domain_size(cluster: Cluster) -> int:
+    """GPUs that reach each other over the node's fabric, in ranks of this cluster.
+
+    A switched fabric may span boxes (GB200 NVL72: 72 GPUs in boxes of 4), so the network's
+    `node_size` counts; a mesh cannot leave its box, so no more than `gpus_per_node`.
+    """
+    if cluster.network.node_topology == "mesh":
+        return min(cluster.network.node_size, cluster.gpus_per_node)
+    return cluster.network.node_size
+
+
+@lru_cache(maxsize=65536)
+def _span(axes: Axes, world: int, node_size: int, pod_size: int) -> Group:
+    """The widest-spread group that runs over `axes`."""
+    size = 1
+    for _, length in axes:
+        size *= length
+    if size == 1:
+        return SINGLE
+    per_node = _members_per_domain(axes, node_size)
+    per_pod = _members_per_domain(axes, pod_size)
+    if per_node is not None and per_pod is not None:
+        return Group(size, per_node, size // per_node, size // per_pod)
+    spreads = (_count(ranks, node_size, pod_size) for ranks in _rank_lists(axes, world))
+    num_pods, num_nodes, fewest = max(spreads)
+    return Group(size, -fewest, num_nodes, num_pods)
+
+
+def _members_per_domain(axes: Axes, domain_size: int) -> int | None:
+    """Members each domain holds, when every domain holds the same; None when some are cut."""
+    members = 1
+    for stride, length in axes:
+        if length == 1 or stride % domain_size == 0:
+            continue
+        if domain_size % stride:
+            return None
+        fitting = domain_size // stride
+        if length % fitting and fitting % length:
+            return None
+        members *= min(length, fitting)
+    return members
+
+
+def _count(ranks: tuple[int, ...], node_size: int, pod_size: int) -> tuple[int, int, int]:
+    """(pods, nodes, minus the most ranks on one node): larger is wider spread."""
+    nodes = [rank // node_size for rank in ranks]
+    most = max(nodes.count(node) for node in set(nodes))
+    return len({rank // pod_size for rank in ranks}), len(set(nodes)), -most
+
+
+def _rank_lists(axes: Axes, world: int) -> list[tuple[int, ...]]:
+    """Every group over `axes`: offsets 0 of its own dimensions, all of the others."""
+    offsets = [0]
+    for stride, length in axes:
+        offsets = [offset + i * stride for i in range(length) for offset in offsets]
+    members = sorted(offsets)
+
+    def is_first(rank: int) -> bool:
+        return all(rank // stride % length == 0 for stride, length in axes)
+
+    return [tuple(base + m for m in members) for base in range(world) if is_first(base)]
+
+
+@lru_cache(maxsize=65536)
+def _pair(
+    low: int, high: int, stride: int, pp: int, world: int, node_size: int, pod_size: int
+) -> Group:
+    """The most distant pair of ranks that are pipeline ranks `low` and `high` of one pipeline."""
+    # Where a domain is a multiple of the stride or divides it, all ranks of a stage fare alike.
+    aligned = all(d % stride == 0 or stride % d == 0 for d in (node_size, pod_size))
+    step = stride if aligned else 1
+    nodes = 1
+    for start in range(0, world, stride * pp):
+        for base in range(start, start + stride, step):
+            first, second = base + low * stride, base + high * stride
+            if first // pod_size != second // pod_size:
+                return Group(2, 1, 2, 2)
+            if first // node_size != second // node_size:
+                nodes = 2
+    return Group(2, 3 - nodes, nodes, 1)

@@ -1,0 +1,57 @@
+"""How long passes take relative to each other, coarsely: what duration-fitted orders depend on."""
+
+from itertools import chain
+from math import gcd
+from typing import NamedTuple
+
+from projection.schedules.order import P2P, Costs, Durations, Table
+
+UNITS_PER_MICROBATCH = 24
+"""Resolution of `coarse_pass_times`: F + B + W of a mean chunk."""
+
+
+class PassTimes(NamedTuple):
+    """Integer times of a chunk's passes and of a transfer between ranks, in one arbitrary unit."""
+
+    forward: int = 1
+    input_grad: int = 1
+    weight_grad: int = 1
+    p2p: int = 0
+
+
+UNIT = PassTimes()
+
+
+def equal_stages(pp: int, times: PassTimes) -> Costs:
+    """Costs of a pipeline of one chunk a rank, all taking these times."""
+    edges = [float(times.p2p)] * (pp - 1)
+    forward, input_grad = [float(times.forward)] * pp, [float(times.input_grad)] * pp
+    return Costs(forward, input_grad, [float(times.weight_grad)] * pp, edges, edges)
+
+
+def coarse_pass_times(durations: Durations, p2p_ms: P2P | float = 0.0) -> PassTimes:
+    """Mean durations and the mean delay, rounded to 1/24 of F + B + W and reduced.
+
+    Coarse on purpose: candidates of a search that differ by a few percent share one order.
+    """
+    forward = _mean(durations.forward)
+    input_grad = _mean(durations.input_grad)
+    weight_grad = _mean(durations.weight_grad)
+    total = forward + input_grad + weight_grad
+    if not total > 0:
+        return UNIT
+    edges = (*p2p_ms.forward, *p2p_ms.backward) if isinstance(p2p_ms, P2P) else (p2p_ms,)
+    delay = sum(edges) / len(edges) if edges else 0.0
+    passes = [
+        max(round(ms / total * UNITS_PER_MICROBATCH), 1)
+        for ms in (forward, input_grad, weight_grad)
+    ]
+    transfer = round(delay / total * UNITS_PER_MICROBATCH)
+    unit = gcd(*passes, transfer)
+    f, b, w = (time // unit for time in passes)
+    return PassTimes(f, b, w, transfer // unit)
+
+
+def _mean(table: Table) -> float:
+    values = list(chain.from_iterable(table))
+    return sum(values) / len(values)

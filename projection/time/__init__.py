@@ -1,0 +1,1 @@
+"""Time of one iteration: chunks, the pipeline, data parallelism, the optimizer, their sum."""

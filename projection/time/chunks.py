@@ -1,0 +1,45 @@
+"""Times of one microbatch through one chunk: its layers, its ends, its recomputation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from projection.time.cost import ZERO, Cost, total, weighted
+from projection.time.fsdp import NO_FSDP, FsdpTimes
+from projection.time.layers import LayerTimes
+from projection.work.chunk import ChunkPlan
+from projection.work.layer import LayerKind
+
+TimesOf = Callable[[LayerKind], LayerTimes]
+FsdpOf = Callable[[LayerKind], FsdpTimes]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTimes:
+    """One microbatch through one chunk, in ms by class. Recomputation is in `input_grad`."""
+
+    forward: Cost
+    input_grad: Cost
+    weight_grad: Cost
+
+    @property
+    def total(self) -> Cost:
+        """Everything one microbatch does here."""
+        return total([self.forward, self.input_grad, self.weight_grad])
+
+
+def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf) -> ChunkTimes:
+    """Sum the units of a chunk; each recomputed one runs its forward again before its backward."""
+    forward, input_grad, weight_grad = [], [], []
+    for entry in plan.counts:
+        times, fsdp = times_of(entry.kind), fsdp_of(entry.kind)
+        forward.append((entry.count, times.forward))
+        input_grad.append((entry.count, times.input_grad))
+        weight_grad.append((entry.count, times.weight_grad))
+        if entry.recomputed:
+            input_grad.append((entry.recomputed, times.full_rerun))
+        if times.rerun is not ZERO:
+            input_grad.append((entry.count, times.rerun))
+        if fsdp is not NO_FSDP:
+            forward.append((entry.count, Cost(fsdp=fsdp.forward)))
+            input_grad.append((entry.count, Cost(fsdp=fsdp.backward)))
+    return ChunkTimes(weighted(forward), weighted(input_grad), weighted(weight_grad))

@@ -1,0 +1,145 @@
+"""Gradient reduction and parameter gathering across data-parallel ranks, and what is exposed.
+
+Dense parameters reduce over data times context parallel, routed experts over the expert
+data-parallel group. Without the distributed optimizer gradients are all-reduced; with it they are
+reduce-scattered and the updated weights gathered. With overlap, Megatron reduces bucket by bucket
+behind the backward pass of the last microbatch, and gathers behind the forward of the first one of
+the next step; the last (first) bucket has nothing left to hide behind.
+"""
+
+from dataclasses import dataclass
+
+from projection.kernels import KernelModels
+from projection.operations import Collective, CollectiveKind, GroupName, Parameters
+
+BUCKET_PARAMETERS = 40_000_000
+BUCKET_PARAMETERS_PER_RANK = 1_000_000
+"""Megatron-Core: a bucket holds max(40 M, 1 M · dp) parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel:
+    """How a trial keeps its replicas equal."""
+
+    distributed_optimizer: bool
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    gradient_bytes: float
+    """Per parameter, on the wire."""
+    weight_bytes: float
+    experts_exchange_tokens: bool
+    """Expert parallel all-to-alls run in backward, and bar the experts' gradients from hiding."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankWindows:
+    """What a rank can hide collectives behind, and how long it waits anyway, in ms."""
+
+    backward: float
+    """Backward of one microbatch through all its chunks."""
+    forward: float
+    idle_after: float
+    """From its last backward to the pipeline's end."""
+    idle_before: float
+    """From the pipeline's start to its first forward."""
+    buckets: bool
+    """Whether it reduces in buckets: Megatron's first pipeline rank; the others reduce once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One collective alone: the whole message, and one bucket of it, in ms."""
+
+    whole: float = 0.0
+    bucket: float = 0.0
+    algorithm: str = ""
+
+
+NO_MESSAGE = Message()
+
+
+@dataclass(frozen=True, slots=True)
+class RankMessages:
+    """What one rank sends for its replicas each iteration, before any overlap."""
+
+    dense_reduce: Message
+    expert_reduce: Message
+    dense_gather: Message
+    expert_gather: Message
+
+    def algorithms(self) -> dict[str, str]:
+        """The algorithms that won, dense parameters' first, per collective that takes place."""
+        pairs = {
+            "dp_grad_reduce": (self.dense_reduce, self.expert_reduce),
+            "dp_param_gather": (self.dense_gather, self.expert_gather),
+        }
+        named = {
+            name: ", ".join(message.algorithm for message in pair if message.whole)
+            for name, pair in pairs.items()
+        }
+        return {name: algorithm for name, algorithm in named.items() if algorithm}
+
+
+def rank_messages(
+    parameters: Parameters, settings: DataParallel, models: KernelModels
+) -> RankMessages:
+    """Price the collectives of a rank that holds `parameters`."""
+    kind: CollectiveKind = "reduce_scatter" if settings.distributed_optimizer else "allreduce"
+    gathers = settings.distributed_optimizer
+    dense, experts = parameters.dense, parameters.routed_experts
+    gradient, weight = settings.gradient_bytes, settings.weight_bytes
+    return RankMessages(
+        dense_reduce=_message(kind, dense, gradient, "dp", models),
+        expert_reduce=_message(kind, experts, gradient, "edp", models),
+        dense_gather=_message("allgather", dense if gathers else 0, weight, "dp", models),
+        expert_gather=_message("allgather", experts if gathers else 0, weight, "edp", models),
+    )
+
+
+def _message(
+    kind: CollectiveKind, count: float, bytes_each: float, group: GroupName, models: KernelModels
+) -> Message:
+    """Time of the whole message and of one bucket; nothing when nobody shares the parameters."""
+    size = models.placement.group(group).size
+    if size == 1 or not count:
+        return NO_MESSAGE
+    priced = models.collective(Collective(group, kind, bytes_each * count, group))
+    bucket = min(count, max(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * size))
+    one = models.collective(Collective(group, kind, bytes_each * bucket, group))
+    return Message(
+        priced.time_ms,
+        min(priced.time_ms, one.time_ms),
+        f"{priced.algorithm}/{priced.protocol}",
+    )
+
+
+def exposed_reduce(messages: RankMessages, settings: DataParallel, windows: RankWindows) -> float:
+    """Gradient reduction that adds to the iteration, in ms.
+
+    Without overlap, or without buckets, all of it, less the time the rank would wait anyway. With
+    buckets, the last one and whatever outlasts the backward pass; experts' gradients do not hide
+    behind a backward pass whose all-to-alls are barriers (Primus Projection, appendix B.3).
+    """
+    dense, experts = messages.dense_reduce, messages.expert_reduce
+    whole = dense.whole + experts.whole
+    if not (settings.overlap_grad_reduce and windows.buckets):
+        return max(0.0, whole - windows.idle_after)
+    barred = experts.whole if settings.experts_exchange_tokens else 0.0
+    free = whole - barred
+    last = dense.bucket or experts.bucket
+    exposed = max(min(last, free), free - windows.backward) + barred
+    return max(0.0, exposed - windows.idle_after)
+
+
+def exposed_gather(messages: RankMessages, settings: DataParallel, windows: RankWindows) -> float:
+    """Parameter gathering that adds to the iteration, in ms.
+
+    Without overlap all of it, on every rank at once; with it, the first bucket and whatever
+    outlasts the first forward pass, less the time until the rank's first microbatch arrives.
+    """
+    dense, experts = messages.dense_gather, messages.expert_gather
+    whole = dense.whole + experts.whole
+    if not settings.overlap_param_gather:
+        return whole
+    first = dense.bucket or experts.bucket
+    return max(0.0, max(first, whole - windows.forward) - windows.idle_before)

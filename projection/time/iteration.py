@@ -1,0 +1,106 @@
+"""One iteration as the sum of its parts.
+
+iteration = pipeline makespan (compute and exposed TP, CP, EP, FSDP inside the chunks, P2P on the
+edges) + exposed data parallelism + optimizer + overhead (Primus Projection, equation 1). The sum
+is built from the breakdown, so it is exact by construction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from projection.kernels import KernelModels
+from projection.operations import Collective
+from projection.schedules import P2P, Durations, PipelineSchedule, simulate
+from projection.time.chunks import ChunkTimes
+from projection.time.cost import Cost, total
+from projection.work.linear import BF16_BYTES
+
+CLASS_NAMES = (
+    "gemm",
+    "attention",
+    "elementwise",
+    "recompute",
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "fsdp_comm",
+)
+"""Breakdown entries of the classes of `Cost`, in order."""
+
+ROUNDING = 1e-9
+"""Idle time below this fraction of the makespan is the simulator's rounding, not a bubble."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTimes:
+    """The pipeline's share of an iteration, seen from its busiest rank."""
+
+    breakdown_ms: dict[str, float]
+    """Classes of the busiest rank, P2P it waits for, bubble; sums to the makespan."""
+    makespan_ms: float
+    bubble_ratio: float
+    busiest: int
+
+
+def p2p_delays(
+    schedule: PipelineSchedule, residual_tokens: int, hidden: int, models: KernelModels
+) -> tuple[P2P, dict[str, str]]:
+    """Delay of every edge between virtual stages, in ms, and the algorithm of the slowest.
+
+    The message is one microbatch's residual stream in bf16, both ways.
+    """
+    size = float(BF16_BYTES * residual_tokens * hidden)
+    op = Collective("pipeline_p2p", "sendrecv", size, "pp")
+    delays = []
+    slowest, algorithm = -1.0, ""
+    for (source, _), (target, _) in zip(schedule.homes, schedule.homes[1:], strict=False):
+        if source == target:
+            delays.append(0.0)
+            continue
+        priced = models.collective_on(op, models.placement.p2p_group(source, target))
+        delays.append(priced.time_ms)
+        if priced.time_ms > slowest:
+            slowest, algorithm = priced.time_ms, f"{priced.algorithm}/{priced.protocol}"
+    edges = tuple(delays)
+    return P2P(edges, edges), {"pipeline_p2p": algorithm} if algorithm else {}
+
+
+def pipeline_times(
+    schedule: PipelineSchedule, chunks: Sequence[Sequence[ChunkTimes]], p2p: P2P
+) -> PipelineTimes:
+    """Run the schedule with these chunks.
+
+    The busiest rank's work is split by class; what it waits for is P2P (the makespan less that of
+    the same run with instant transfers) and bubble (the rest).
+    """
+    m = schedule.num_microbatches
+    per_rank = [total(chunk.total for chunk in rank).times(m) for rank in chunks]
+    busy = [cost.total for cost in per_rank]
+    busiest = max(range(len(busy)), key=lambda rank: (busy[rank], -rank))
+    if schedule.pp == 1:
+        breakdown = _classes(per_rank[0])
+        return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0)
+    durations = Durations(
+        *(
+            tuple(tuple(getattr(chunk, phase).total for chunk in rank) for rank in chunks)
+            for phase in ("forward", "input_grad", "weight_grad")
+        )
+    )
+    timeline = simulate(schedule, durations, p2p)
+    instant = simulate(schedule, durations) if any(p2p.forward) else timeline
+    waiting = timeline.makespan_ms - instant.makespan_ms
+    idle = timeline.makespan_ms - busy[busiest] - waiting
+    breakdown = _classes(per_rank[busiest])
+    breakdown["pipeline_p2p"] = max(0.0, waiting)
+    breakdown["pipeline_bubble"] = idle if idle > ROUNDING * timeline.makespan_ms else 0.0
+    return PipelineTimes(
+        breakdown_ms=breakdown,
+        makespan_ms=sum(breakdown.values()),
+        bubble_ratio=timeline.bubble_ratio,
+        busiest=busiest,
+    )
+
+
+def _classes(cost: Cost) -> dict[str, float]:
+    """Breakdown entries of a rank's work."""
+    return dict(zip(CLASS_NAMES, cost, strict=True))

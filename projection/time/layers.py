@@ -1,0 +1,211 @@
+"""Times of one layer: forward, input gradient, weight gradient, and what recomputation re-runs.
+
+Exposed communication is decided here, where both sides are known: a tensor-parallel collective
+hides behind its own linear layer's GEMMs, a ring step behind one block of attention, an expert
+all-to-all behind the layer's compute where the dispatcher overlaps it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from projection.collectives import Priced
+from projection.kernels import KernelModels
+from projection.operations import (
+    AttentionCore,
+    Collective,
+    Gemm,
+    LayerWork,
+    MemoryPass,
+    ModuleWork,
+    Operation,
+)
+from projection.placement import Group
+from projection.time.cost import ZERO, Cost, total
+from projection.work.recompute import SelectiveRecompute
+from projection.work.shape import WorkShape
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedCollective:
+    """One collective of a layer: what of it no compute hides, and the algorithm that won."""
+
+    name: str
+    forward_ms: float
+    backward_ms: float
+    rerun_ms: float
+    """Again in backward, where selective recomputation re-runs its module."""
+    algorithm: str
+
+
+FORWARD, BACKWARD = 0, 1
+
+Exposed = dict[tuple[str, int, str, str], tuple[float, str]]
+"""(module, direction, group, collective) → (exposed ms, winning algorithm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """One microbatch through one layer on one GPU, in ms by class."""
+
+    forward: Cost
+    input_grad: Cost
+    weight_grad: Cost
+    rerun: Cost
+    """Forward again of what selective recomputation re-runs, as recomputation."""
+    collectives: tuple[ExposedCollective, ...]
+
+    @property
+    def full_rerun(self) -> Cost:
+        """Forward again of the whole layer, as recomputation."""
+        return self.forward.as_recompute()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPricing:
+    """What prices a layer: kernel models, the expert group, and how compute hides communication.
+
+    `expert_group`: ranks of the expert all-to-all (the trial's target size may differ from ep).
+    `splits_backward`: weight gradients run later, so nothing can hide behind them.
+    `deepep_overlap`: fraction of a DeepEP all-to-all that compute can hide.
+    """
+
+    models: KernelModels
+    expert_group: Group
+    splits_backward: bool
+    deepep_overlap: float
+
+    def collective(self, op: Collective) -> Priced:
+        """`op` on the group that performs it."""
+        if op.group == "ep":
+            return self.models.collective_on(op, self.expert_group)
+        return self.models.collective(op)
+
+
+def layer_times(
+    work: LayerWork, shape: WorkShape, recompute: SelectiveRecompute, pricing: LayerPricing
+) -> LayerTimes:
+    """Price `work`.
+
+    Within a module a collective is exposed unless marked overlappable; then it hides behind that
+    module's GEMMs (tensor parallel: in backward also behind the weight gradient's, when that
+    follows at once) or its attention core (ring).
+    """
+    exposed: Exposed = {}
+    forward, backward, weights = {}, {}, {}
+    for module in work.modules:
+        later = _compute(module.weight_grad, pricing, backward=True)
+        forward[module.name] = _module_cost(module, ZERO, FORWARD, shape, pricing, exposed)
+        behind = ZERO if pricing.splits_backward else later
+        backward[module.name] = _module_cost(module, behind, BACKWARD, shape, pricing, exposed)
+        weights[module.name] = later
+    _hide_exchange(shape, pricing, forward, exposed, FORWARD)
+    _hide_exchange(shape, pricing, backward, exposed, BACKWARD)
+    reruns = [forward[m.name].as_recompute() for m in work.modules if recompute.is_rerun(m)]
+    return LayerTimes(
+        forward=total(forward.values()),
+        input_grad=total(backward.values()),
+        weight_grad=total(weights.values()),
+        rerun=total(reruns) if reruns else ZERO,
+        collectives=_by_name(exposed, recompute),
+    )
+
+
+def _by_name(exposed: Exposed, recompute: SelectiveRecompute) -> tuple[ExposedCollective, ...]:
+    """Exposed times summed over the modules of a layer, per collective."""
+    sums: dict[str, list[float]] = {}
+    algorithms: dict[str, str] = {}
+    for (module, direction, _, name), (time_ms, algorithm) in exposed.items():
+        entry = sums.setdefault(name, [0.0, 0.0, 0.0])
+        entry[direction] += time_ms
+        if direction == FORWARD and module in recompute.reruns:
+            entry[2] += time_ms
+        algorithms.setdefault(name, algorithm)
+    return tuple(
+        ExposedCollective(name, forward, backward, rerun, algorithms[name])
+        for name, (forward, backward, rerun) in sums.items()
+    )
+
+
+def _compute(operations: Iterable[Operation], pricing: LayerPricing, *, backward: bool) -> Cost:
+    """Kernels of `operations` by class; collectives are left out."""
+    gemm = attention = elementwise = 0.0
+    models = pricing.models
+    for op in operations:
+        if isinstance(op, Gemm):
+            gemm += models.gemm_ms(op)
+        elif isinstance(op, MemoryPass):
+            elementwise += models.pass_ms(op)
+        elif isinstance(op, AttentionCore):
+            attention += models.attention_ms(op, backward)
+    return Cost(gemm=gemm, attention=attention, elementwise=elementwise)
+
+
+def _module_cost(
+    module: ModuleWork,
+    behind: Cost,
+    direction: int,
+    shape: WorkShape,
+    pricing: LayerPricing,
+    exposed: Exposed,
+) -> Cost:
+    """Compute of one direction of a module plus what its collectives expose.
+
+    `behind`: compute that follows at once and may hide tensor-parallel collectives too.
+    """
+    operations = module.input_grad if direction else module.forward
+    compute = _compute(operations, pricing, backward=direction == BACKWARD)
+    budget = compute.gemm + behind.gemm
+    times: dict[str, float] = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
+    exposes = False
+    for op in operations:
+        if not isinstance(op, Collective):
+            continue
+        exposes = True
+        priced = pricing.collective(op)
+        alone = priced.time_ms
+        if op.overlappable and op.group == "tp":
+            hidden = min(alone, budget)
+            budget -= hidden
+            alone -= hidden
+        elif op.overlappable and op.group == "cp":
+            alone = max(0.0, alone - compute.attention / shape.cp)
+        group = op.group if op.group in times else "ep"
+        times[group] += alone
+        key = (module.name, direction, group, op.name)
+        before = exposed[key][0] if key in exposed else 0.0
+        exposed[key] = (before + alone, f"{priced.algorithm}/{priced.protocol}")
+    if not exposes:
+        return compute
+    gemm, attention, elementwise, *_ = compute
+    return Cost(gemm, attention, elementwise, 0.0, times["tp"], times["cp"], times["ep"])
+
+
+def _hide_exchange(
+    shape: WorkShape,
+    pricing: LayerPricing,
+    costs: dict[str, Cost],
+    exposed: Exposed,
+    direction: int,
+) -> None:
+    """Take what compute hides off the expert exchange of one direction, in place.
+
+    DeepEP: min(overlap · exchange, the layer's attention and MLP compute). All-to-all with
+    shared-expert overlap: behind the shared expert's compute.
+    """
+    exchange = sum(cost.expert_parallel for cost in costs.values())
+    if not exchange:
+        return
+    hidden = 0.0
+    if shape.dispatcher == "deepep":
+        compute = sum(cost.compute for cost in costs.values())
+        hidden = min(pricing.deepep_overlap * exchange, compute)
+    elif shape.shared_expert_overlap:
+        shared = sum(c.compute for name, c in costs.items() if name.startswith("shared_"))
+        hidden = min(exchange, shared)
+    left = 1 - hidden / exchange
+    for name, cost in costs.items():
+        if cost.expert_parallel:
+            costs[name] = cost._replace(expert_parallel=cost.expert_parallel * left)
+    for key, (time_ms, algorithm) in exposed.items():
+        if key[1] == direction and key[2] == "ep":
+            exposed[key] = (time_ms * left, algorithm)

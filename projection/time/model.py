@@ -1,0 +1,377 @@
+"""The time of trials of one workload on one cluster, memoised by what each part depends on."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from projection.degrees import Degrees
+from projection.kernels import KernelModels
+from projection.memo import remember
+from projection.memory.model import MemoryModel, fp8_weights, sharding_of
+from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
+from projection.operations import Collective
+from projection.placement import Group, Placement
+from projection.schedules import build
+from projection.time.chunks import (
+    ChunkTimes,
+    FsdpOf,
+    TimesOf,
+    chunk_times,
+)
+from projection.time.data_parallel import (
+    DataParallel,
+    RankMessages,
+    RankWindows,
+    exposed_gather,
+    exposed_reduce,
+    rank_messages,
+)
+from projection.time.fsdp import NO_FSDP, FsdpTimes, fsdp_times
+from projection.time.iteration import PipelineTimes, p2p_delays, pipeline_times
+from projection.time.layers import LayerPricing, LayerTimes, layer_times
+from projection.time.optimizer import optimizer_step_ms
+from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.chunk import ChunkPlan
+from projection.work.context import work_shape
+from projection.work.imbalance import moe_imbalance
+from projection.work.layer import LayerKind
+from projection.work.recompute import NOTHING, SelectiveRecompute, selective
+from projection.work.shape import WorkShape
+from schemas.cluster import Cluster
+from schemas.trial import NormalTrial
+from schemas.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TimeReport:
+    """Where the milliseconds of one iteration go; `breakdown_ms` sums to `iteration_ms`."""
+
+    breakdown_ms: dict[str, float]
+    iteration_ms: float
+    bubble_ratio: float
+    comm_ms: dict[str, float]
+    comm_algorithms: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """A trial's pipeline with everything later parts need of it."""
+
+    times: PipelineTimes
+    chunks: tuple[tuple[ChunkTimes, ...], ...]
+    comm_ms: dict[str, float]
+    comm_algorithms: dict[str, str]
+
+
+class TimeModel:
+    """Iteration time of any trial of one workload on one cluster."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        catalog: Catalog,
+        memory: MemoryModel,
+        models: KernelModels,
+    ) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._catalog = catalog
+        self._memory = memory
+        self._models = models
+        self._placed: dict[tuple[int, ...], KernelModels] = {}
+        self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
+        self._views: dict[tuple[Hashable, ...], dict[LayerKind, LayerTimes]] = {}
+        self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
+        self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
+
+    def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
+        """Time of one iteration. Raises WorkloadError or ScheduleError without a pipeline."""
+        load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
+        shape = work_shape(trial, self._workload, routed_load=load)
+        models = self._models_for(trial, degrees)
+        pipeline = self._pipeline(trial, degrees, shape, models)
+        breakdown = dict(pipeline.times.breakdown_ms)
+        comm, algorithms = dict(pipeline.comm_ms), dict(pipeline.comm_algorithms)
+        extra = self._data_parallel(trial, shape, pipeline, models, algorithms)
+        breakdown |= extra
+        comm |= {name: value for name, value in extra.items() if value}
+        breakdown["optimizer"] = self._optimizer(trial, degrees, shape, models)
+        breakdown["iteration_overhead"] = models.achievable.iteration_overhead_ms
+        breakdown = {name: value for name, value in breakdown.items() if value}
+        return TimeReport(
+            breakdown_ms=breakdown,
+            iteration_ms=sum(breakdown.values()),
+            bubble_ratio=pipeline.times.bubble_ratio,
+            comm_ms={name: value for name, value in comm.items() if value},
+            comm_algorithms={n: a for n, a in algorithms.items() if comm.get(n)},
+        )
+
+    def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
+        """Kernel models on the trial's rank placement."""
+        experts = (trial.ep, trial.etp, degrees.edp)
+        if not self._workload.architecture.is_moe:
+            experts = (trial.cp, trial.tp, degrees.dp)
+        key = (trial.tp, trial.cp, trial.pp, degrees.dp, *experts)
+        found = self._placed.get(key)
+        if found is None:
+            tp, cp, pp, dp, ep, etp, edp = key
+            placement = Placement(
+                self._cluster, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp
+            )
+            found = self._models.with_placement(placement)
+            remember(self._placed, key, found)
+        return found
+
+    def _expert_group(self, trial: NormalTrial, models: KernelModels) -> Group:
+        """Ranks of the expert all-to-all: the trial's ep, or the size it asks to model."""
+        group = models.placement.group("ep")
+        target = trial.target_ep_size
+        if target is None or target == trial.ep:
+            return group
+        reach = trial.etp * target
+        node, pod = models.placement.node_size, models.placement.pod_size
+        per_node = max(1, min(target, node // min(node, trial.etp)))
+        return Group(target, per_node, -(-reach // node) or 1, -(-reach // pod) or 1)
+
+    def _pipeline(
+        self,
+        trial: NormalTrial,
+        degrees: Degrees,
+        shape: WorkShape,
+        models: KernelModels,
+    ) -> _Pipeline:
+        """The trial's pipeline, simulated once for all trials that share it."""
+        expert_group = self._expert_group(trial, models)
+        key = (
+            shape,
+            stage_key(trial),
+            recompute_key(trial),
+            degrees.num_microbatches,
+            trial.use_torch_fsdp2,
+            expert_group,
+        )
+        found = self._pipelines.get(key)
+        if found is not None:
+            return found
+        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+        pricing = LayerPricing(
+            models,
+            expert_group,
+            schedule.splits_backward,
+            models.achievable.a2a_overlap[trial.sync_free_stage],
+        )
+        plans = self._catalog.plans(trial)
+        times_of = self._layers_in(shape, selective(trial), pricing)
+
+        def fsdp_of(kind: LayerKind) -> FsdpTimes:
+            if not trial.use_torch_fsdp2:
+                return NO_FSDP
+            parameters = self._memory.layers(shape, NOTHING)(kind).parameters
+            return fsdp_times(kind, parameters, times_of(kind), models)
+
+        distinct = {plan for row in plans for plan in row}
+        priced = {plan: chunk_times(plan, times_of, fsdp_of) for plan in distinct}
+        chunks = tuple(tuple(priced[plan] for plan in row) for row in plans)
+        hidden = self._workload.architecture.hidden_size
+        p2p, algorithms = p2p_delays(schedule, shape.residual_tokens, hidden, models)
+        times = pipeline_times(schedule, chunks, p2p)
+        comm = _exposed_by_name(
+            plans[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
+        )
+        comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
+        found = _Pipeline(times, chunks, comm, algorithms)
+        return remember(self._pipelines, key, found)
+
+    def _layers_in(
+        self, shape: WorkShape, recompute: SelectiveRecompute, pricing: LayerPricing
+    ) -> TimesOf:
+        """Times of one layer of any kind in `shape`, as a function of the kind."""
+        groups = self._groups(pricing)
+        key = (shape, recompute, pricing.splits_backward, pricing.deepep_overlap, groups)
+        seen = self._views.get(key)
+        known = remember(self._views, key, {}) if seen is None else seen
+
+        def times_of(kind: LayerKind) -> LayerTimes:
+            found = known.get(kind)
+            if found is None:
+                found = self._layer(kind, shape, recompute, pricing)
+                known[kind] = found
+            return found
+
+        return times_of
+
+    def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
+        """The groups whose collectives a layer performs; experts' last."""
+        placement = pricing.models.placement
+        return (
+            placement.group("tp"),
+            placement.group("cp"),
+            pricing.expert_group,
+            placement.group("etp"),
+        )
+
+    def _layer(
+        self,
+        kind: LayerKind,
+        shape: WorkShape,
+        recompute: SelectiveRecompute,
+        pricing: LayerPricing,
+    ) -> LayerTimes:
+        """Times of one layer, shared by all trials whose relevant shape and groups agree."""
+        layer_key: LayerKey = self._catalog.key(kind, shape)
+        groups = self._groups(pricing) if kind.moe else self._groups(pricing)[:2]
+        overlap = pricing.deepep_overlap if kind.moe else 0.0
+        key = (layer_key, recompute, pricing.splits_backward, overlap, groups)
+        found = self._layers.get(key)
+        if found is None:
+            work = self._catalog.work(layer_key)
+            found = layer_times(work, layer_key[1], recompute, pricing)
+            remember(self._layers, key, found)
+        return found
+
+    def _data_parallel(
+        self,
+        trial: NormalTrial,
+        shape: WorkShape,
+        pipeline: _Pipeline,
+        models: KernelModels,
+        algorithms: dict[str, str],
+    ) -> dict[str, float]:
+        """Exposed data-parallel communication: the rank that finishes last decides."""
+        exposed: dict[str, float] = {}
+        if not trial.use_torch_fsdp2:
+            settings = data_parallel_settings(trial, self._workload)
+            rows = self._messages(trial, shape, settings, models)
+            windows = rank_windows(pipeline.chunks, splits=trial.splits_backward)
+            pairs = list(zip(rows, windows, strict=True))
+            exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
+            exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)
+            for row in set(rows):
+                algorithms.update(row.algorithms())
+        exposed["tied_embedding_allreduce"] = self._tied_embeddings(
+            trial, shape, models, algorithms
+        )
+        return exposed
+
+    def _messages(
+        self,
+        trial: NormalTrial,
+        shape: WorkShape,
+        settings: DataParallel,
+        models: KernelModels,
+    ) -> tuple[RankMessages, ...]:
+        """Data-parallel messages of every rank, priced once per sharding and placement."""
+        ranks = self._memory.parameters(trial, shape)
+        key = (
+            stage_key(trial),
+            shape.padded_vocab,
+            (trial.tp, trial.cp, trial.ep, trial.etp),
+            settings.distributed_optimizer,
+            settings.gradient_bytes,
+            settings.weight_bytes,
+        )
+        found = self._dp_messages.get(key)
+        if found is None:
+            found = tuple(rank_messages(rank.parameters, settings, models) for rank in ranks)
+            remember(self._dp_messages, key, found)
+        return found
+
+    def _tied_embeddings(
+        self,
+        trial: NormalTrial,
+        shape: WorkShape,
+        models: KernelModels,
+        algorithms: dict[str, str],
+    ) -> float:
+        """All-reduce that keeps the two copies of a tied table equal, between its two ranks."""
+        copies = max(rank.copies for rank in self._memory.parameters(trial, shape))
+        if not copies:
+            return 0.0
+        stages = self._catalog.stages(trial)
+        ends = stages.rank_of_embedding(), stages.rank_of_output()
+        size = bytes_per_parameter(self._workload.precision).gradient * copies
+        op = Collective("tied_embedding_allreduce", "allreduce", size, "pp")
+        priced = models.collective_on(op, models.placement.p2p_group(*ends))
+        algorithms[op.name] = f"{priced.algorithm}/{priced.protocol}"
+        return priced.time_ms
+
+    def _optimizer(
+        self, trial: NormalTrial, degrees: Degrees, shape: WorkShape, models: KernelModels
+    ) -> float:
+        """The slowest rank's step: all wait for the gradient norm."""
+        regime = bytes_per_parameter(self._workload.precision)
+        sharding = sharding_of(trial, degrees)
+        copies = fp8_weights(trial, self._workload).copies
+        return max(
+            optimizer_step_ms(rank, regime, sharding, copies, models)
+            for rank in self._memory.parameters(trial, shape)
+        )
+
+
+def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:
+    """How `trial` keeps its replicas equal, with the bytes its precision puts on the wire."""
+    precision = workload.precision
+    in_bf16 = precision.grad_reduce_in_bf16 or precision.main_grads_dtype == "bf16"
+    fp8_gather = trial.fp8 != "none" and precision.fp8_param_gather
+    return DataParallel(
+        distributed_optimizer=trial.use_distributed_optimizer,
+        overlap_grad_reduce=trial.overlap_grad_reduce,
+        overlap_param_gather=trial.overlap_param_gather,
+        gradient_bytes=2.0 if in_bf16 else 4.0,
+        weight_bytes=1.0 if fp8_gather else float(DTYPE_BYTES[precision.params_dtype]),
+        experts_exchange_tokens=trial.ep > 1,
+    )
+
+
+def rank_windows(
+    chunks: tuple[tuple[ChunkTimes, ...], ...], *, splits: bool
+) -> tuple[RankWindows, ...]:
+    """What each rank can hide data-parallel collectives behind.
+
+    In 1F1B and interleaved schedules rank r runs its last backward before those of ranks r - 1 … 0
+    on the same microbatch, and its first forward after theirs; split schedules fill that tail with
+    weight gradients, so nobody waits.
+    """
+    windows: list[RankWindows] = []
+    before = after = 0.0
+    for rank, row in enumerate(chunks):
+        windows.append(
+            RankWindows(
+                backward=sum(c.input_grad.total + c.weight_grad.total for c in row),
+                forward=sum(c.forward.total for c in row),
+                idle_after=0.0 if splits else after,
+                idle_before=before,
+                buckets=rank == 0,
+            )
+        )
+        before += row[0].forward.total
+        after += row[0].input_grad.total + row[0].weight_grad.total
+    return tuple(windows)
+
+
+def _exposed_by_name(
+    row: tuple[ChunkPlan, ...],
+    num_microbatches: int,
+    times_of: TimesOf,
+    fsdp_of: FsdpOf,
+    algorithms: dict[str, str],
+) -> dict[str, float]:
+    """Exposed collectives of one rank over an iteration, in ms by name."""
+    exposed: dict[str, float] = {}
+    for plan in row:
+        for entry in plan.counts:
+            again = entry.count + entry.recomputed
+            for op in times_of(entry.kind).collectives:
+                once = op.forward_ms * again + (op.backward_ms + op.rerun_ms) * entry.count
+                exposed[op.name] = exposed.get(op.name, 0.0) + once * num_microbatches
+                algorithms.setdefault(op.name, op.algorithm)
+            fsdp = fsdp_of(entry.kind)
+            for name, value, algorithm in (
+                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward, fsdp.gather_algorithm),
+                ("fsdp_reduce_scatter", fsdp.scatter, fsdp.scatter_algorithm),
+            ):
+                if value:
+                    more = value * entry.count * num_microbatches
+                    exposed[name] = exposed.get(name, 0.0) + more
+                    algorithms.setdefault(name, algorithm)
+    return exposed

@@ -1,0 +1,1 @@
+"""One description of a layer's work, priced for memory and for time."""

@@ -1,0 +1,147 @@
+"""A linear layer on one GPU: its three GEMMs, its FP8 casts, and tensor-parallel collectives.
+
+Backward is two GEMMs of their own (dgrad and wgrad), so that split-backward schedules know both.
+"""
+
+from dataclasses import dataclass
+
+from projection.operations import Collective, Dtype, Gemm, MemoryPass, Operation
+from projection.work.shape import WorkShape
+
+BF16_BYTES = 2
+FP8_CAST_BYTES = 4
+"""A cast reads bf16 (2 B) and writes an FP8 copy and its transpose (1 B each) per element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Y[rows, outputs] = X[rows, inputs] Wᵀ, `batch` times (one per local expert)."""
+
+    name: str
+    rows: int
+    outputs: int
+    inputs: int
+    batch: int = 1
+    dtype: Dtype = "bf16"
+    grouped: bool = True
+    """Whether `batch` runs as one grouped kernel; else one kernel after the other."""
+
+    @property
+    def weights(self) -> int:
+        """Weights on this GPU."""
+        return self.outputs * self.inputs * self.batch
+
+
+def forward(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
+    """The input's cast (FP8), then Y = X Wᵀ."""
+    gemm = Gemm(
+        linear.name, linear.rows, linear.outputs, linear.inputs, linear.batch, linear.dtype, "TN"
+    )
+    return _cast(linear, linear.inputs, "input", shape) + _launches(gemm, linear)
+
+
+def input_grad(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
+    """The gradient's cast (FP8), then dX = dY W."""
+    gemm = Gemm(
+        f"{linear.name}_dgrad",
+        linear.rows,
+        linear.inputs,
+        linear.outputs,
+        linear.batch,
+        linear.dtype,
+        "NN",
+    )
+    return _cast(linear, linear.outputs, "grad", shape) + _launches(gemm, linear)
+
+
+def weight_grad(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
+    """dW = dYᵀ X, added to the main gradient."""
+    gemm = Gemm(
+        f"{linear.name}_wgrad",
+        linear.outputs,
+        linear.inputs,
+        linear.rows,
+        linear.batch,
+        linear.dtype,
+        "NT",
+    )
+    accumulate = MemoryPass(
+        f"{linear.name}_grad_accumulate",
+        accumulation_bytes(shape) * linear.weights,
+        launches=0 if shape.grad_accumulation == "fused" else 1,
+    )
+    return (*_launches(gemm, linear), accumulate)
+
+
+def accumulation_bytes(shape: WorkShape) -> float:
+    """HBM bytes per weight, per microbatch, beyond the bf16 result the wgrad GEMM writes.
+
+    fused: the GEMM reads and writes fp32 (8 B) instead of writing bf16 (2 B). separate: a kernel
+    reads bf16, reads and writes fp32. sharded: FSDP copies the bf16 gradient into its
+    reduce-scatter buffer (read and write).
+    """
+    return {"fused": 6.0, "separate": 10.0, "sharded": 4.0}[shape.grad_accumulation]
+
+
+def _launches(gemm: Gemm, linear: Linear) -> tuple[Operation, ...]:
+    """`gemm` as one kernel, or one per expert where there is no grouped kernel."""
+    if linear.grouped or linear.batch == 1:
+        return (gemm,)
+    one = Gemm(gemm.name, gemm.m, gemm.n, gemm.k, 1, gemm.dtype, gemm.layout)
+    return (one,) * linear.batch
+
+
+def _cast(linear: Linear, width: int, what: str, shape: WorkShape) -> tuple[Operation, ...]:
+    """Quantisation of a [rows, width] operand; nothing unless the layer runs in FP8."""
+    if linear.dtype != "fp8":
+        return ()
+    elements = linear.rows * width * linear.batch
+    reads = BF16_BYTES if shape.fp8_amax_pass else 0
+    passes = 2 if shape.fp8_amax_pass else 1
+    return (MemoryPass(f"{linear.name}_{what}_cast", elements * (FP8_CAST_BYTES + reads), passes),)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """Collectives around a tensor-parallel block, by where they run."""
+
+    forward: tuple[Collective, ...] = ()
+    input_grad: tuple[Collective, ...] = ()
+
+
+def enter_parallel(name: str, width: int, shape: WorkShape) -> TensorParallel:
+    """Entering a column-parallel layer with a [tokens, width] input.
+
+    Under sequence parallelism: gather the input; backward gathers it again for the weight gradient
+    (behind the dgrad GEMM) and reduce-scatters the input's gradient. Without: the input is already
+    whole and its gradient is all-reduced (Korthikanti et al. 2022, §4.2.2).
+    """
+    if shape.tp == 1:
+        return TensorParallel()
+    size = BF16_BYTES * shape.tokens * width
+    if not shape.sequence_parallel:
+        grad = Collective(f"{name}_allreduce", "allreduce", size, "tp", overlappable=True)
+        return TensorParallel(input_grad=(grad,))
+    gather = Collective(f"{name}_allgather", "allgather", size, "tp", shape.tp_comm_overlap)
+    again = Collective(f"{name}_allgather", "allgather", size, "tp", overlappable=True)
+    scatter = Collective(f"{name}_reduce_scatter", "reduce_scatter", size, "tp", overlappable=True)
+    return TensorParallel(forward=(gather,), input_grad=(again, scatter))
+
+
+def leave_parallel(name: str, width: int, shape: WorkShape) -> TensorParallel:
+    """Leaving a row-parallel layer with a [tokens, width] partial sum.
+
+    Under sequence parallelism: reduce-scatter, and gather the gradient in backward. Without:
+    all-reduce, and the gradient is already whole.
+    """
+    if shape.tp == 1:
+        return TensorParallel()
+    size = BF16_BYTES * shape.tokens * width
+    if not shape.sequence_parallel:
+        reduce = Collective(f"{name}_allreduce", "allreduce", size, "tp", shape.tp_comm_overlap)
+        return TensorParallel(forward=(reduce,))
+    scatter = Collective(
+        f"{name}_reduce_scatter", "reduce_scatter", size, "tp", shape.tp_comm_overlap
+    )
+    gather = Collective(f"{name}_allgather", "allgather", size, "tp", shape.tp_comm_overlap)
+    return TensorParallel(forward=(scatter,), input_grad=(gather,))

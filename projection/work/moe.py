@@ -1,0 +1,303 @@
+"""A mixture-of-experts block: router, dispatch, grouped experts, combine, shared expert."""
+
+from dataclasses import dataclass
+from math import comb
+
+from projection import parameters
+from projection.operations import (
+    Collective,
+    Gemm,
+    MemoryPass,
+    ModuleWork,
+    Operation,
+    SavedTensor,
+)
+from projection.work.linear import (
+    BF16_BYTES,
+    TensorParallel,
+    accumulation_bytes,
+    enter_parallel,
+    leave_parallel,
+)
+from projection.work.mlp import FeedForward, feed_forward, mlp_input
+from projection.work.shape import WorkShape
+from schemas.architecture import Architecture
+
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Tokens of one microbatch around the experts of one GPU."""
+
+    sent_tokens: int
+    """Tokens this GPU routes: its residual tokens (expert ranks split what tp ranks share)."""
+    sent_rows: int
+    """Their copies, top-k each."""
+    local_experts: int
+    rows: int
+    """Copies this GPU's experts process, at the busiest rank."""
+    unique_rows: int
+    """Tokens received when a token travels once per rank, however many experts it meets there."""
+    allocated_rows: int
+    """Rows the framework allocates for the experts: more than `rows` when it may not ask."""
+
+    @property
+    def rows_per_expert(self) -> int:
+        """Mean rows of a local expert."""
+        return -(-self.rows // self.local_experts)
+
+
+def distinct_ranks(num_experts: int, topk: int, ranks: int) -> float:
+    """Expected ranks that hold at least one of a token's `topk` experts, routing uniform.
+
+    ranks · (1 - C(E - E/ranks, k) / C(E, k)): a rank is missed when all k experts lie elsewhere.
+    """
+    elsewhere = num_experts - num_experts // ranks
+    return ranks * (1 - comb(elsewhere, topk) / comb(num_experts, topk))
+
+
+def routing(architecture: Architecture, shape: WorkShape) -> Routing:
+    """Where the copies of a microbatch's tokens go.
+
+    The etp ranks of an expert see each other's tokens, so a GPU's experts process etp times the
+    copies it sends, each at 1/etp of the width. Sync-free stage 3 allocates the worst case,
+    tokens · etp · ep · top-k rows, because the host never learns the count (Primus,
+    `permute_max_token_num`).
+    """
+    experts, topk = int(architecture.num_experts or 1), architecture.moe_router_topk
+    tokens = shape.residual_tokens
+    rows = -(-int(tokens * topk * shape.etp * shape.routed_load * 1024) // 1024)
+    unique = tokens * shape.etp * distinct_ranks(experts, topk, shape.ep) * shape.routed_load
+    worst = tokens * shape.etp * shape.ep * topk
+    return Routing(
+        sent_tokens=tokens,
+        sent_rows=tokens * topk,
+        local_experts=max(1, experts // shape.ep),
+        rows=rows,
+        unique_rows=min(rows, int(unique)),
+        allocated_rows=max(rows, worst) if shape.sync_free_stage >= 3 else rows,
+    )
+
+
+def moe_block(architecture: Architecture, shape: WorkShape) -> tuple[ModuleWork, ...]:
+    """Modules of one MoE block, without its input norm."""
+    routed = routing(architecture, shape)
+    return (
+        _router(architecture, shape, routed),
+        _dispatch(architecture, shape, routed),
+        *_experts(architecture, shape, routed),
+        _combine(architecture, shape, routed),
+        *_shared_expert(architecture, shape),
+    )
+
+
+def _router(architecture: Architecture, shape: WorkShape, routed: Routing) -> ModuleWork:
+    """The router's GEMM, softmax and top-k; keeps the block's input and its own fp32 scores.
+
+    The input is kept in bf16 whatever the experts run in: the router is not quantised.
+    """
+    experts, hidden = int(architecture.num_experts or 1), architecture.hidden_size
+    tokens = routed.sent_tokens
+    scores = float(FP32_BYTES * tokens * experts)
+    launches = 1 if shape.sync_free_stage >= 1 else 4
+    block_input = SavedTensor("mlp_input", float(BF16_BYTES * tokens * hidden))
+    return ModuleWork(
+        "router",
+        forward=(
+            Gemm("router", tokens, experts, hidden),
+            MemoryPass("router_topk", 3 * scores, launches),
+        ),
+        input_grad=(
+            MemoryPass("router_topk_backward", 3 * scores, launches),
+            Gemm("router_dgrad", tokens, hidden, experts, layout="NN"),
+        ),
+        weight_grad=(
+            Gemm("router_wgrad", experts, hidden, tokens, layout="NT"),
+            MemoryPass("router_grad_accumulate", accumulation_bytes(shape) * experts * hidden),
+        ),
+        saved=(block_input, SavedTensor("router_scores", 2 * scores)),
+        parameters=parameters.router(architecture),
+    )
+
+
+def _dispatch(architecture: Architecture, shape: WorkShape, routed: Routing) -> ModuleWork:
+    """Permutation and the all-to-all that brings tokens to their experts.
+
+    Keeps the permuted tokens, which are the experts' input (one copy per routed row: the weight
+    gradient needs it), and the row map. Tokens travel in bf16: quantisation is the expert GEMM's.
+    """
+    hidden = architecture.hidden_size
+    moves = _permutation(shape, routed, hidden, "dispatch")
+    sends = _exchange(architecture, shape, routed, "dispatch")
+    back = _exchange(architecture, shape, routed, "combine")
+    kept = float(shape.saved_linear_bytes * routed.allocated_rows * hidden)
+    return ModuleWork(
+        "dispatch",
+        forward=(*moves, *sends),
+        input_grad=(*back, *moves),
+        weight_grad=(),
+        saved=(
+            SavedTensor("expert_input", kept),
+            SavedTensor("row_map", float(FP32_BYTES * routed.sent_rows)),
+        ),
+    )
+
+
+def _combine(architecture: Architecture, shape: WorkShape, routed: Routing) -> ModuleWork:
+    """The all-to-all back and the weighted sum of a token's copies.
+
+    Router weights are applied inside the experts' activation, so the copies themselves are not
+    kept (Megatron-Core since 0.12); only the weights are.
+    """
+    moves = _permutation(shape, routed, architecture.hidden_size, "combine")
+    return ModuleWork(
+        "combine",
+        forward=(*_exchange(architecture, shape, routed, "combine"), *moves),
+        input_grad=(*moves, *_exchange(architecture, shape, routed, "dispatch")),
+        weight_grad=(),
+        saved=(SavedTensor("router_weights", float(FP32_BYTES * routed.allocated_rows)),),
+    )
+
+
+def _permutation(
+    shape: WorkShape, routed: Routing, hidden: int, what: str
+) -> tuple[Operation, ...]:
+    """Passes that copy tokens into expert order (dispatch) or sum them back (combine).
+
+    All-to-all: the sender makes the copies, and a receiver with several experts sorts what arrives.
+    DeepEP and all-gather: the receiver makes the copies. Fused permutation (sync-free stage 1 and
+    up) is one kernel instead of an index, a sort and a gather.
+    """
+    launches = 1 if shape.sync_free_stage >= 1 else 3
+    row = float(BF16_BYTES * hidden)
+    if shape.dispatcher == "deepep":
+        moved = routed.unique_rows + routed.rows
+        return (MemoryPass(f"moe_{what}_permute", row * moved, launches),)
+    if shape.dispatcher == "allgather":
+        gathered = routed.sent_tokens * shape.ep * shape.etp
+        moved = min(gathered, routed.rows) + routed.rows
+        return (MemoryPass(f"moe_{what}_permute", row * moved, launches),)
+    passes = [
+        MemoryPass(f"moe_{what}_permute", row * (routed.sent_tokens + routed.sent_rows), launches)
+    ]
+    if routed.local_experts > 1 and shape.ep > 1:
+        passes.append(MemoryPass(f"moe_{what}_sort", row * 2 * routed.rows, launches))
+    return tuple(passes)
+
+
+def _exchange(
+    architecture: Architecture, shape: WorkShape, routed: Routing, what: str
+) -> tuple[Operation, ...]:
+    """Collectives that move tokens to experts (dispatch) or back (combine).
+
+    The message is that of the busiest rank. DeepEP sends a token once per rank. Expert tensor
+    parallelism gathers the tokens over etp before the experts and reduce-scatters after.
+    """
+    hidden = architecture.hidden_size
+    row = float(BF16_BYTES * hidden)
+    gather_kind = what == "dispatch"
+    if shape.dispatcher == "allgather" and shape.ep * shape.etp > 1:
+        whole = row * routed.sent_tokens * shape.dispatch_ranks
+        kind = Collective(
+            "moe_allgather" if gather_kind else "moe_reduce_scatter",
+            "allgather" if gather_kind else "reduce_scatter",
+            whole,
+            "ep",
+        )
+        return (kind,) if shape.ep > 1 else ()
+    operations: list[Operation] = []
+    if shape.dispatch_ranks > 1:
+        copies = float(architecture.moe_router_topk)
+        if shape.dispatcher == "deepep":
+            experts = int(architecture.num_experts or 1)
+            ranks = min(shape.dispatch_ranks, experts)
+            copies = min(copies, distinct_ranks(experts, architecture.moe_router_topk, ranks))
+        size = row * routed.sent_tokens * copies * shape.routed_load
+        operations.append(
+            Collective(f"moe_{what}", "alltoall", size, "ep", shape.dispatcher == "deepep")
+        )
+    if shape.etp > 1:
+        whole = row * routed.rows
+        operations.append(
+            Collective("etp_allgather", "allgather", whole, "etp")
+            if gather_kind
+            else Collective("etp_reduce_scatter", "reduce_scatter", whole, "etp")
+        )
+    return tuple(operations if gather_kind else reversed(operations))
+
+
+def _experts(
+    architecture: Architecture, shape: WorkShape, routed: Routing
+) -> tuple[ModuleWork, ...]:
+    """The routed experts of this GPU: grouped GEMMs over them."""
+    block = FeedForward(
+        "experts",
+        routed.rows_per_expert,
+        -(-int(architecture.moe_ffn_hidden_size or 0) // shape.etp),
+        architecture.hidden_size,
+        architecture.gated_mlp,
+        experts=routed.local_experts,
+        dtype=shape.linear_dtype,
+        grouped=shape.grouped_gemm,
+    )
+    return feed_forward(
+        block,
+        shape,
+        parameters.routed_experts(architecture, shape.shards),
+        TensorParallel(),
+        TensorParallel(),
+        allocated_rows=routed.allocated_rows,
+    )
+
+
+def _shared_expert(architecture: Architecture, shape: WorkShape) -> tuple[ModuleWork, ...]:
+    """The always-on expert: a dense block of its own width; its input is the block's input."""
+    width = int(architecture.shared_expert_hidden_size or 0)
+    if not width:
+        return ()
+    hidden = architecture.hidden_size
+    block = FeedForward(
+        "shared",
+        shape.tokens,
+        -(-width // shape.tp),
+        hidden,
+        architecture.gated_mlp,
+        dtype=shape.linear_dtype,
+    )
+    modules = feed_forward(
+        block,
+        shape,
+        parameters.shared_expert(architecture, shape.shards),
+        enter_parallel("tp_shared", hidden, shape),
+        leave_parallel("tp_shared", hidden, shape),
+    )
+    if not shape.fp8:
+        return modules
+    up = modules[0]
+    kept = SavedTensor("shared_input", mlp_input(architecture, shape).num_bytes)
+    return (
+        ModuleWork(
+            up.name, up.forward, up.input_grad, up.weight_grad, (kept, *up.saved), up.parameters
+        ),
+        *modules[1:],
+    )
+
+
+def exchange_bytes(architecture: Architecture, shape: WorkShape) -> float:
+    """Bytes alive while tokens are exchanged: what is sent and what is received, in bf16.
+
+    DeepEP with sync-free stage 2 and up receives into a buffer for the worst case, every token of
+    every expert rank (Primus, `num_worst_tokens`).
+    """
+    if shape.ep * shape.etp == 1:
+        return 0.0
+    routed = routing(architecture, shape)
+    row = float(BF16_BYTES * architecture.hidden_size)
+    if shape.dispatcher == "allgather":
+        return row * (routed.sent_tokens * shape.ep * shape.etp + routed.rows)
+    if shape.dispatcher == "alltoall":
+        return row * (routed.sent_rows + routed.rows)
+    worst = routed.sent_tokens * shape.ep * shape.etp
+    received = worst if shape.sync_free_stage >= 2 else routed.unique_rows
+    return row * (routed.sent_tokens + received + routed.allocated_rows)

@@ -1,0 +1,110 @@
+"""The lease on a local disk: a POSIX record lock, which the kernel frees when its owner dies.
+
+`lockf` rather than `flock`: a `flock` is shared with forked children and outlives a killed parent
+for as long as they live. The price: a POSIX lock belongs to the process, and closing *any*
+descriptor of the file drops it. So the lock file is opened for nothing but locking, and the owner's
+name stands in a second file.
+"""
+
+import fcntl
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from schemas.errors import LogError, RunLocked
+from storage.backends.lease import Owner
+
+
+def this_process(since: datetime) -> Owner:
+    """The owner record of the running process."""
+    pid = os.getpid()
+    return Owner(
+        pid=pid, process_started=_process_started(pid), host=socket.gethostname(), since=since
+    )
+
+
+class LocalLease:
+    """A held lock file and the record beside it."""
+
+    def __init__(
+        self, descriptor: int, record: Path, owner: Owner, took_over: Owner | None
+    ) -> None:
+        self._descriptor: int | None = descriptor
+        self._record = record
+        self.owner = owner
+        self.took_over = took_over
+
+    def release(self) -> None:
+        """Remove the record, then unlock. The lock file stays: removing it would race."""
+        if self._descriptor is None:
+            return
+        self._record.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
+    """Lock `lock` for `owner` and say so in `record`; `what` names the leased thing in errors.
+
+    Raises:
+        RunLocked: a live process holds it, this one included.
+        LogError: the lock file cannot be made.
+    """
+    before = _read(record)
+    if before is not None and _same_process(before, owner):
+        raise _locked(what, before)
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise LogError(f"{lock}: cannot take the lease: {error.strerror}") from error
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        os.close(descriptor)
+        raise _locked(what, _read(record)) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise LogError(f"{lock}: cannot take the lease: {error.strerror}") from error
+    took_over = _read(record)
+    try:
+        record.write_text(owner.model_dump_json())
+    except OSError as error:
+        os.close(descriptor)
+        raise LogError(f"{record}: cannot be written: {error.strerror}") from error
+    return LocalLease(descriptor, record, owner, took_over)
+
+
+def _locked(what: str, holder: Owner | None) -> RunLocked:
+    if holder is None:
+        return RunLocked(f"{what} is held by another process that took it a moment ago")
+    return RunLocked(
+        f"{what} is held by {holder.words}", hint="wait for that process, or stop it and try again"
+    )
+
+
+def _read(record: Path) -> Owner | None:
+    """The owner on record. An unreadable record names nobody: the lock itself decides."""
+    try:
+        return Owner.model_validate_json(record.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _same_process(left: Owner, right: Owner) -> bool:
+    return (left.pid, left.process_started, left.host) == (
+        right.pid,
+        right.process_started,
+        right.host,
+    )
+
+
+def _process_started(pid: int) -> str:
+    """Start time of a process in clock ticks since boot; empty where there is no /proc."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]

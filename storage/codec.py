@@ -1,0 +1,56 @@
+"""Events to payloads and back."""
+
+from functools import cache
+from typing import get_args
+
+from pydantic import ValidationError
+
+from schemas.errors import DamagedLog, UnknownEvent
+from schemas.events import SCHEMA_VERSION, Envelope, Event
+from storage.canonical import canonical
+
+
+def payload_of(event: Event) -> str:
+    """Canonical JSON of `event`: the text that is hashed and stored.
+
+    Raises:
+        LogError: a value has no canonical form (a number that is not finite).
+    """
+    return canonical(event.model_dump(mode="json"))
+
+
+def event_of(envelope: Envelope) -> Event:
+    """The event an envelope carries.
+
+    Raises:
+        UnknownEvent: its type or schema version is not one this Refold knows.
+        DamagedLog: the payload is not an event of that type.
+    """
+    where = f"run {envelope.run_id}, event {envelope.seq}"
+    if envelope.schema_version > SCHEMA_VERSION:
+        raise UnknownEvent(
+            f"{where}: {envelope.type} has schema version {envelope.schema_version},"
+            f" this Refold knows up to {SCHEMA_VERSION}",
+            hint="read the run with the Refold that wrote it, or a newer one",
+        )
+    if envelope.schema_version < 1:
+        raise DamagedLog(f"{where}: no schema version {envelope.schema_version} ever existed")
+    model = event_types().get(envelope.type)
+    if model is None:
+        raise UnknownEvent(
+            f"{where}: this Refold knows no event {envelope.type!r}",
+            hint="read the run with the Refold that wrote it, or a newer one",
+        )
+    try:
+        return model.model_validate_json(envelope.payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "payload"
+        raise DamagedLog(f"{where}: not a {envelope.type}: {key}: {first['msg']}") from error
+
+
+@cache
+def event_types() -> dict[str, type[Event]]:
+    """Every event by name, from the one list in `schemas.events`."""
+    union = get_args(Event)[0]
+    return {model.model_fields["type"].default: model for model in get_args(union)}

@@ -1,0 +1,303 @@
+"""The fold: from a run's events to its state. Pure, and the same whether taken whole or in parts:
+`fold(a + b) == fold(b, start=fold(a))`."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+
+from schemas.errors import DamagedLog
+from schemas.events import (
+    AxesDerived,
+    Envelope,
+    Event,
+    NoteTaken,
+    RoundFinished,
+    RoundStarted,
+    RunFinished,
+    RunInterrupted,
+    RunResumed,
+    RunStarted,
+    TailRecovered,
+    TrialProposed,
+    TrialRejected,
+    TrialScored,
+)
+from schemas.legality import LegalAxes
+from storage.codec import event_of
+from storage.collection import cycle_collection_paused
+from storage.ranking import rank
+from storage.reading import BadEvent, Record
+from storage.state import Note, Round, Spent, State, Trial
+
+_MEASURED = ("benchmark", "both")
+
+
+def fold(envelopes: Iterable[Envelope], start: State | None = None) -> State:
+    """The state after `envelopes`, taken on from `start` (default: from the beginning).
+
+    Raises:
+        DamagedLog: an event that cannot follow those before it, named; or there is none at all.
+        UnknownEvent: an event is newer than this Refold.
+    """
+    with cycle_collection_paused():
+        return fold_records((Record(e, event_of(e)) for e in envelopes), start)
+
+
+def fold_records(records: Iterable[Record], start: State | None = None) -> State:
+    """`fold`, for envelopes whose events are decoded already."""
+    folder: _Folder | None = None if start is None else _Folder.on(start)
+    for envelope, event in records:
+        if folder is None:
+            folder = _Folder.first(envelope, event)
+        else:
+            folder.follow(envelope, event)
+    if folder is None:
+        raise DamagedLog("the run holds no event")
+    return folder.state()
+
+
+class _Folder:
+    """The state under construction; `State` is its frozen copy."""
+
+    def __init__(self, run_id: str, spec: RunStarted, started_at: datetime) -> None:
+        self.run_id, self.spec, self.started_at = run_id, spec, started_at
+        self.seq, self.hash, self.last_at = -1, "", started_at
+        self.axes: LegalAxes | None = None
+        self.rounds: list[Round] = []
+        self.trials: dict[int, Trial] = {}
+        self.open_trials: dict[int, None] = {}
+        self.round_trials: list[int] = []
+        self.incumbent: tuple[float, int] | None = None
+        self.notes: list[Note] = []
+        self.finished: RunFinished | None = None
+        self.interrupted: RunInterrupted | None = None
+        self.resumed: list[RunResumed] = []
+        self.recoveries: list[TailRecovered] = []
+        self.seeds = self.proposals = self.perf_calls = self.benchmark_calls = 0
+        self.spent_rounds = 0
+        self.wall_clock_s = 0.0
+
+    @classmethod
+    def first(cls, envelope: Envelope, event: Event) -> "_Folder":
+        if envelope.seq != 0 or not isinstance(event, RunStarted):
+            raise BadEvent(
+                envelope.run_id, envelope.seq, f"a run begins with RunStarted, not {event.type}"
+            )
+        folder = cls(envelope.run_id, event, envelope.at)
+        folder.seq, folder.hash = 0, envelope.hash
+        return folder
+
+    @classmethod
+    def on(cls, start: State) -> "_Folder":
+        folder = cls(start.run_id, start.spec, start.started_at)
+        folder.seq, folder.hash, folder.last_at = start.head_seq, start.head_hash, start.last_at
+        folder.axes = start.axes
+        folder.rounds = list(start.rounds)
+        folder.trials = dict(start.trials)
+        folder.open_trials = dict.fromkeys(start.in_flight)
+        folder.round_trials = list(start.open_round.trials) if start.open_round else []
+        best = start.best
+        if best is not None and best.score is not None:
+            folder.incumbent = rank(best.number, best.score)
+        folder.notes = list(start.notes)
+        folder.finished, folder.interrupted = start.finished, start.interrupted
+        folder.resumed = list(start.resumed)
+        folder.recoveries = list(start.recoveries)
+        spent = start.spent
+        folder.seeds, folder.proposals = spent.seeds, spent.proposals
+        folder.perf_calls, folder.benchmark_calls = spent.perf_calls, spent.benchmark_calls
+        folder.spent_rounds, folder.wall_clock_s = spent.rounds, spent.wall_clock_s
+        return folder
+
+    def state(self) -> State:
+        rounds = list(self.rounds)
+        if rounds and rounds[-1].finished is None:
+            rounds[-1] = replace(rounds[-1], trials=tuple(self.round_trials))
+        return State(
+            run_id=self.run_id,
+            head_seq=self.seq,
+            head_hash=self.hash,
+            spec=self.spec,
+            started_at=self.started_at,
+            last_at=self.last_at,
+            axes=self.axes,
+            rounds=tuple(rounds),
+            trials=MappingProxyType(dict(self.trials)),
+            incumbent=None if self.incumbent is None else self.incumbent[1],
+            notes=tuple(self.notes),
+            finished=self.finished,
+            interrupted=self.interrupted,
+            resumed=tuple(self.resumed),
+            recoveries=tuple(self.recoveries),
+            spent=Spent(
+                seeds=self.seeds,
+                proposals=self.proposals,
+                perf_calls=self.perf_calls,
+                benchmark_calls=self.benchmark_calls,
+                rounds=self.spent_rounds,
+                wall_clock_s=self.wall_clock_s,
+            ),
+            in_flight=tuple(self.open_trials),
+        )
+
+    def follow(self, envelope: Envelope, event: Event) -> None:
+        if envelope.run_id != self.run_id:
+            raise BadEvent(self.run_id, envelope.seq, f"belongs to run {envelope.run_id}")
+        if envelope.seq != self.seq + 1:
+            raise BadEvent(self.run_id, self.seq + 1, f"is missing; {envelope.seq} follows")
+        if envelope.prev_hash != self.hash:
+            raise BadEvent(self.run_id, envelope.seq, "does not follow the event before it")
+        self._tick(envelope, event)
+        match event:
+            case TailRecovered():
+                self.recoveries.append(event)
+            case NoteTaken():
+                self.notes.append(
+                    Note(event.text, event.author, envelope.at, envelope.round, envelope.trial)
+                )
+            case RunResumed():
+                self._resumed(envelope, event)
+            case _:
+                self._search(envelope, event)
+        self.seq, self.hash, self.last_at = envelope.seq, envelope.hash, envelope.at
+
+    def _tick(self, envelope: Envelope, event: Event) -> None:
+        """Count the time since the event before, unless the process was dead between the two."""
+        if isinstance(event, RunResumed | TailRecovered):
+            return
+        self.wall_clock_s += max(0.0, (envelope.at - self.last_at).total_seconds())
+
+    def _resumed(self, envelope: Envelope, event: RunResumed) -> None:
+        if self.finished is not None and not event.reopened:
+            self._impossible(envelope, "resumes a finished run without reopening it")
+        self.finished = self.interrupted = None
+        self.resumed.append(event)
+
+    def _search(self, envelope: Envelope, event: Event) -> None:
+        """The events of a search: only a running run has them."""
+        if self.finished is not None:
+            self._impossible(envelope, "comes after RunFinished, and the run was not resumed")
+        if self.interrupted is not None:
+            self._impossible(envelope, "comes after RunInterrupted, and the run was not resumed")
+        match event:
+            case TrialProposed():
+                self._proposed(envelope, event)
+            case TrialRejected():
+                self._decided(envelope, event.trial_id, rejected=event)
+            case TrialScored():
+                self._scored(envelope, event)
+            case RoundStarted():
+                self._round_started(envelope, event)
+            case RoundFinished():
+                self._round_finished(envelope, event)
+            case AxesDerived():
+                if self.axes is not None:
+                    self._impossible(envelope, "derives the axes a second time")
+                self.axes = event.axes
+            case RunInterrupted():
+                self.interrupted = event
+            case RunFinished():
+                if self._round() is not None:
+                    self._impossible(envelope, "finishes the run within a round")
+                self.finished = event
+            case _:
+                self._impossible(envelope, "starts the run a second time")
+
+    def _round(self) -> Round | None:
+        if self.rounds and self.rounds[-1].finished is None:
+            return self.rounds[-1]
+        return None
+
+    def _round_started(self, envelope: Envelope, event: RoundStarted) -> None:
+        number = envelope.round
+        if number is None or number < 0:
+            self._impossible(envelope, "names no round")
+        elif self._round() is not None:
+            self._impossible(envelope, "begins a round within a round")
+        elif self.rounds and number <= self.rounds[-1].number:
+            self._impossible(envelope, f"begins round {number} after {self.rounds[-1].number}")
+        else:
+            self.rounds.append(Round(number, event, envelope.at))
+            self.round_trials = []
+            if event.proposer != "seed":
+                self.spent_rounds += 1
+
+    def _round_finished(self, envelope: Envelope, event: RoundFinished) -> None:
+        current = self._round()
+        if current is None or envelope.round != current.number:
+            self._impossible(envelope, f"finishes round {envelope.round}, which is not open")
+        elif self.open_trials:
+            undecided = ", ".join(map(str, self.open_trials))
+            self._impossible(envelope, f"finishes a round with trials undecided: {undecided}")
+        else:
+            self.rounds[-1] = replace(
+                current,
+                trials=tuple(self.round_trials),
+                finished=event,
+                finished_at=envelope.at,
+            )
+
+    def _proposed(self, envelope: Envelope, event: TrialProposed) -> None:
+        current, number = self._round(), envelope.trial
+        if current is None or envelope.round != current.number:
+            self._impossible(envelope, f"proposes in round {envelope.round}, which is not open")
+        elif number is None or number < 0:
+            self._impossible(envelope, "proposes a trial without a number")
+        elif number in self.trials:
+            self._impossible(envelope, f"proposes trial {number} a second time")
+        else:
+            self.trials[number] = Trial(number, current.number, event, envelope.at)
+            self.open_trials[number] = None
+            self.round_trials.append(number)
+            if current.started.proposer == "seed":
+                self.seeds += 1
+            else:
+                self.proposals += 1
+
+    def _scored(self, envelope: Envelope, event: TrialScored) -> None:
+        trial = self._decided(envelope, event.trial_id, scored=event)
+        if event.evaluation.trial_id != event.trial_id:
+            self._impossible(envelope, f"scores with the evaluation of {event.evaluation.trial_id}")
+        self.perf_calls += 1
+        self.benchmark_calls += event.evaluation.source in _MEASURED
+        if trial.score is not None:
+            place = rank(trial.number, trial.score)
+            if self.incumbent is None or place < self.incumbent:
+                self.incumbent = place
+
+    def _decided(
+        self,
+        envelope: Envelope,
+        trial_id: str,
+        *,
+        rejected: TrialRejected | None = None,
+        scored: TrialScored | None = None,
+    ) -> Trial:
+        number = envelope.trial
+        trial = None if number is None else self.trials.get(number)
+        if trial is None:
+            raise BadEvent(
+                self.run_id,
+                envelope.seq,
+                f"{envelope.type} decides trial {number}, which was never proposed",
+            )
+        if trial.number not in self.open_trials:
+            self._impossible(envelope, f"decides trial {number}, which is {trial.status} already")
+        if trial.proposed.trial_id != trial_id:
+            self._impossible(envelope, f"decides trial {number} under another id, {trial_id}")
+        decided = Trial(
+            trial.number,
+            trial.round,
+            trial.proposed,
+            trial.proposed_at,
+            rejected,
+            scored,
+            envelope.at,
+        )
+        self.trials[trial.number] = decided
+        del self.open_trials[trial.number]
+        return decided
+
+    def _impossible(self, envelope: Envelope, what: str) -> None:
+        raise BadEvent(self.run_id, envelope.seq, f"{envelope.type} {what}")

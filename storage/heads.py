@@ -1,0 +1,72 @@
+"""Heads: the last event of a run, anchored outside its folder.
+
+A chain of hashes cannot tell that its tail was deleted; the anchor can. The file also carries a
+summary of the run up to that event: a cache for listings, never a source.
+"""
+
+from pydantic import ValidationError
+
+from schemas.errors import DamagedLog
+from schemas.model import FrozenModel
+from storage.backends import NotStored, SegmentStore
+from storage.layout import head_key
+from storage.summary import SUMMARY_VERSION, RunSummary
+
+
+class Head(FrozenModel):
+    """Event `seq` of a run, and its hash."""
+
+    seq: int
+    hash: str
+
+
+class AnchoredHead(FrozenModel):
+    """The anchor file: the head, and the summary of all events up to it."""
+
+    run_id: str
+    head: Head
+    summary_version: int
+    summary: dict[str, object]
+
+    def known_summary(self) -> RunSummary | None:
+        """The summary; None when another version of this code wrote it: then rebuild it."""
+        if self.summary_version != SUMMARY_VERSION:
+            return None
+        try:
+            return RunSummary.model_validate(self.summary)
+        except ValidationError:
+            return None
+
+
+def read_anchor(backend: SegmentStore, run_id: str) -> AnchoredHead | None:
+    """The anchored head of a run; None: it was never anchored.
+
+    Raises:
+        DamagedLog: the anchor file is not one; it is replaced atomically, so no crash explains it.
+    """
+    try:
+        data = backend.read(head_key(run_id))
+    except NotStored:
+        return None
+    try:
+        anchor = AnchoredHead.model_validate_json(data)
+    except ValidationError as error:
+        raise DamagedLog(f"run {run_id}: its anchored head is not readable") from error
+    if anchor.run_id != run_id:
+        raise DamagedLog(f"run {run_id}: its anchored head names run {anchor.run_id}")
+    return anchor
+
+
+def write_anchor(backend: SegmentStore, run_id: str, head: Head, summary: RunSummary) -> None:
+    """Anchor `head`, durably.
+
+    Raises:
+        LogError: it cannot be written; the anchor before stands.
+    """
+    anchor = AnchoredHead(
+        run_id=run_id,
+        head=head,
+        summary_version=SUMMARY_VERSION,
+        summary=summary.model_dump(mode="json"),
+    )
+    backend.replace(head_key(run_id), anchor.model_dump_json().encode())

@@ -1,0 +1,130 @@
+"""Verification: everything a run claims about itself, checked again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from schemas.errors import DamagedLog, LogError, RunNotFound
+from schemas.events import Event
+from schemas.model import FrozenModel
+from storage.backends import SegmentStore
+from storage.canonical import canonical
+from storage.collection import cycle_collection_paused
+from storage.folding import fold_records
+from storage.log import read_blob
+from storage.reading import BadEvent, Extent, Record, records, survey
+from storage.run_ids import checked_run_id
+from storage.store import Store, as_store
+
+
+class Report(FrozenModel):
+    """The outcome of a verification."""
+
+    run_id: str
+    events: int = 0
+    """Events found good, from the first on."""
+    segments: int = 0
+    blobs: int = 0
+    """Blobs found good."""
+    anchored_seq: int | None = None
+    head_hash: str | None = None
+    """Hash of the last good event."""
+    first_bad: int | None = None
+    """Number of the first bad event."""
+    problem: str | None = None
+    """What is wrong with it, or with the run; None: nothing."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return self.problem is None
+
+
+def verify(store: Store | Path, run_id: str) -> Report:
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
+
+    Raises:
+        RunNotFound: the store holds no such run.
+    """
+    backend = as_store(store).backend
+    try:
+        extent = survey(backend, checked_run_id(run_id))
+    except RunNotFound:
+        raise
+    except LogError as error:
+        return Report(run_id=run_id, problem=str(error))
+    check = _Check(backend, extent)
+    try:
+        with cycle_collection_paused():
+            fold_records(check.passing(records(backend, extent)))
+        check.blobs()
+    except BadEvent as error:
+        return check.report(str(error), error.seq)
+    except LogError as error:
+        return check.report(str(error), check.events)
+    return check.report(None, None)
+
+
+class _Check:
+    """Counts what was found good on the way."""
+
+    def __init__(self, backend: SegmentStore, extent: Extent) -> None:
+        self._backend = backend
+        self._extent = extent
+        self._blobs: dict[str, int] = {}
+        self._good_blobs = 0
+        self._head_hash: str | None = None
+        self.events = 0
+
+    def passing(self, stream: Iterator[Record]) -> Iterator[Record]:
+        """`stream`, each payload checked to be canonical and its blobs noted."""
+        for record in stream:
+            envelope, event = record
+            if canonical(json.loads(envelope.payload)) != envelope.payload:
+                raise BadEvent(envelope.run_id, envelope.seq, "its payload is not canonical JSON")
+            for digest in blobs_of(event):
+                self._blobs.setdefault(digest, envelope.seq)
+            yield record
+            self.events += 1
+            self._head_hash = envelope.hash
+
+    def blobs(self) -> None:
+        """Every blob an event refers to is there and is what its name says."""
+        for digest, seq in self._blobs.items():
+            try:
+                read_blob(self._backend, self._extent.run_id, digest)
+            except DamagedLog as error:
+                raise BadEvent(
+                    self._extent.run_id, seq, f"refers to a bad blob ({error})"
+                ) from error
+            self._good_blobs += 1
+
+    def report(self, problem: str | None, first_bad: int | None) -> Report:
+        extent = self._extent
+        warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        if extent.anchor is None:
+            warnings.append("no head is anchored: a deleted tail would go unseen")
+        return Report(
+            run_id=extent.run_id,
+            events=self.events,
+            segments=len(extent.segments),
+            blobs=self._good_blobs,
+            anchored_seq=None if extent.anchor is None else extent.anchor.seq,
+            head_hash=self._head_hash,
+            first_bad=first_bad,
+            problem=problem,
+            warnings=tuple(warnings),
+        )
+
+
+def blobs_of(event: Event) -> list[str]:
+    """Hashes of the blobs an event refers to: its fields named `…_blob` and `…_blobs`."""
+    found: list[str] = []
+    for name in type(event).model_fields:
+        value = getattr(event, name)
+        if name.endswith("_blob") and isinstance(value, str):
+            found.append(value)
+        elif name.endswith("_blobs") and isinstance(value, dict):
+            found.extend(value.values())
+    return found

@@ -1,0 +1,113 @@
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.events import NoteTaken, RunInterrupted
+from storage import Entry, EventLog, Store, list_runs
+from storage.run_ids import fresh_run_id, run_id
+from tests.storage.builders import (
+    RUN,
+    START,
+    Clock,
+    proposed,
+    scored,
+    segments,
+    started,
+    whole_run,
+    write,
+    written,
+)
+
+NOTE = Entry(NoteTaken(text="hello", author="test"))
+
+
+def test_an_empty_store_has_no_runs(tmp_path: Path) -> None:
+    assert list_runs(tmp_path / "nowhere") == []
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_listing_is_the_same_with_and_without_an_anchor(tmp_path: Path) -> None:
+    (anchored,) = list_runs(written(tmp_path / "a", whole_run(5)))
+    (unanchored,) = list_runs(written(tmp_path / "b", whole_run(5), anchor=False))
+    assert anchored == unanchored
+    assert (anchored.status, anchored.why) == ("finished", "seed only")
+    assert (anchored.proposed, anchored.scored, anchored.rejected) == (5, 4, 1)
+    assert (anchored.best_trial, anchored.best_tokens_per_s_per_gpu) == (4, 3004.0)
+    assert (anchored.workload_name, anchored.cluster_name) == ("mixtral", "mi355x_4nodes")
+
+
+def test_a_listing_sees_what_lies_beyond_the_anchor(tmp_path: Path) -> None:
+    with EventLog.create(tmp_path, RUN, clock=Clock()) as log:
+        write(log, whole_run(3)[:4])
+        log.anchor_head()
+        write(log, [[Entry(proposed(1), 0, 1), Entry(scored(1), 0, 1)]])
+        (run,) = list_runs(tmp_path)
+        assert (run.status, run.events, run.best_trial) == ("open", 7, 1)
+        write(log, [[Entry(RunInterrupted(why="Ctrl-C"))]])
+    (run,) = list_runs(tmp_path)
+    assert (run.status, run.why) == ("interrupted", "Ctrl-C")
+
+
+def test_a_listing_reads_no_segment_that_the_anchor_covers(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(3))
+    before = list_runs(tmp_path)
+    for path in segments(tmp_path):
+        path.write_bytes(b"never opened")
+    assert list_runs(tmp_path) == before
+
+
+def test_a_summary_of_another_version_is_rebuilt(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(3))
+    before = list_runs(tmp_path)
+    head = tmp_path / "heads" / f"{RUN}.json"
+    text = head.read_text().replace('"summary_version":1', '"summary_version":0')
+    assert text != head.read_text()
+    head.write_text(text.replace("mixtral", "stale"))
+    assert list_runs(tmp_path) == before
+
+
+def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(2))
+    later = "20260305t050607-890123-aaaaaaaa"
+    with EventLog.create(tmp_path, later, clock=Clock()) as log:
+        log.append([Entry(started())], 0)
+    segments(tmp_path)[-1].unlink()
+    head = tmp_path / "heads" / f"{RUN}.json"
+    head.write_text(head.read_text().replace('"summary_version":1', '"summary_version":0'))
+    damaged, whole = list_runs(tmp_path)
+    assert (damaged.run_id, damaged.status) == (RUN, "damaged")
+    assert damaged.problem is not None
+    assert "is missing" in damaged.problem
+    assert (whole.run_id, whole.status) == (later, "open")
+
+
+def test_runs_are_listed_oldest_first_and_found_by_a_part(tmp_path: Path) -> None:
+    ids = [run_id(START + timedelta(hours=h), bytes([h] * 5)) for h in (3, 1, 2)]
+    for name in ids:
+        with EventLog.create(tmp_path, name) as log:
+            log.append([Entry(started())], 0)
+    store = Store.at(tmp_path)
+    assert [run.run_id for run in list_runs(store)] == sorted(ids)
+    assert store.find_run("latest") == ids[0]
+    assert store.find_run(ids[1][:11]) == ids[1]
+    assert store.find_run(ids[2][-8:]) == ids[2]
+
+
+times = st.datetimes().map(lambda t: t.replace(year=2000 + t.year % 99, tzinfo=START.tzinfo))
+
+
+@given(times, times, st.binary(min_size=5, max_size=5), st.binary(min_size=5, max_size=5))
+def test_run_ids_sort_by_time_and_differ_by_entropy(
+    one: object, other: object, left: bytes, right: bytes
+) -> None:
+    a, b = run_id(one, left), run_id(other, right)  # type: ignore[arg-type]
+    if one != other:
+        assert (a < b) == (one < other)  # type: ignore[operator]
+    assert (a == b) == (one == other and left == right)
+    assert set(a) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def test_fresh_run_ids_do_not_repeat() -> None:
+    assert len({fresh_run_id() for _ in range(1000)}) == 1000
