@@ -106,6 +106,7 @@ def test_with_a_temporary_server_nothing_is_left_running_nor_written_elsewhere(
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     standing.migrate(work / ".refold" / "prefect")
+    (work / "flows.py").write_text("raise SystemExit('the user has modules of this name')")
     marker = f"REFOLD_TEST_MARK={tmp_path}"
     name, _, value = marker.partition("=")
     env = environment(HOME=str(home), TMPDIR=str(temporary), **{name: value})
@@ -114,7 +115,7 @@ def test_with_a_temporary_server_nothing_is_left_running_nor_written_elsewhere(
     assert "starting a temporary server" in done.stderr
     assert descendants_of(marker) == []
     assert {path.name for path in work.iterdir()} == {
-        ".refold", "out", "workload.yaml", "cluster.yaml",
+        ".refold", "out", "workload.yaml", "cluster.yaml", "flows.py",
     }  # fmt: skip
     assert list(home.iterdir()) == []
     assert list(temporary.iterdir()) == []
