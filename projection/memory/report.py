@@ -161,9 +161,7 @@ def _rank_memory(
         name: overheads(context.settings, context.communicators, dynamic)
         for name, (_, dynamic) in phases.items()
     }
-    totals = {
-        name: held + dynamic + extra[name].total for name, (held, dynamic) in phases.items()
-    }
+    totals = {name: held + dynamic + extra[name].total for name, (held, dynamic) in phases.items()}
     phase = max(totals, key=lambda name: totals[name])
     components = _static_lines(static, phase, moved)
     if phase in WORKING_PHASES:
@@ -225,9 +223,7 @@ def _static_lines(static: StaticMemory, phase: str, moved: float) -> dict[str, f
     }
 
 
-def _moved_weights(
-    parameters: RankParameters, context: MemoryContext, num_chunks: int
-) -> float:
+def _moved_weights(parameters: RankParameters, context: MemoryContext, num_chunks: int) -> float:
     """Weights that exist twice while the last buffer is filled: of one chunk, experts last.
 
     The distributed optimizer keeps weights in contiguous buffers, dense and expert parameters

@@ -63,9 +63,7 @@ def _static(of: str, states: bool, vocabulary: bool) -> Terms:
             "gradient": regime.gradient,
             "optimizer": regime.optimizer,
         }[of]
-        held: Parameters = (
-            pieces.parameters.vocabulary if vocabulary else pieces.parameters.layers
-        )
+        held: Parameters = pieces.parameters.vocabulary if vocabulary else pieces.parameters.layers
         yield Term(f"tensor-parallel parameters / {dense}", held.tp_sharded / dense, each)
         yield Term(f"replicated parameters / {dense}", held.replicated / dense, each)
         yield Term(f"routed experts' parameters / {experts}", held.routed_experts / experts, each)
@@ -131,7 +129,9 @@ def _deferred(pieces: Pieces) -> Iterator[Term]:
     for plan, waiting in zip(pieces.plans, pieces.waiting, strict=True):
         for entry in plan.counts:
             each = pieces.layer_of(entry.kind).for_weights
-            yield Term(f"{_name(entry.kind)}: weight-gradient operands", waiting * entry.count, each)
+            yield Term(
+                f"{_name(entry.kind)}: weight-gradient operands", waiting * entry.count, each
+            )
 
 
 def _at_peak(name: str, what: str) -> Terms:

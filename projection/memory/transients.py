@@ -40,9 +40,7 @@ def fsdp_gather(
     return units * regime.weight + linear * fp8.copies + largest * regime.weight
 
 
-def deepep_buffer(
-    architecture: Architecture, ep: int, ranks_per_node: int, channels: int
-) -> float:
+def deepep_buffer(architecture: Architecture, ep: int, ranks_per_node: int, channels: int) -> float:
     """DeepEP's persistent exchange buffers: rings of token chunks, whatever the microbatch.
 
     Per channel and peer of the node, 256 tokens; between nodes, 128 tokens per channel and node, in

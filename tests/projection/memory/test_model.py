@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projection.degrees import Degrees, degrees
-from projection.memory.model import MemoryModel
 from projection.memory.lines import LINES, parts
+from projection.memory.model import MemoryModel
 from projection.memory.report import MemoryReport
 from projection.parameters import model_size, padded_vocab
 from projection.work.catalog import Catalog
@@ -111,6 +111,7 @@ def test_multi_token_prediction_sits_with_the_output_and_holds_the_table_too() -
 
 def test_weights_of_llama_70b_at_tp8_are_an_eighth_and_the_replicated_part() -> None:
     plain = {"use_torch_fsdp2": False, "recompute_granularity": "none"}
+
     def weights(tp: int) -> float:
         lines = components(report(llama_70b(), **plain, tp=tp))
         return lines["weights"] + lines["vocabulary_weights"]
@@ -159,7 +160,9 @@ def test_fsdp2_shards_weights_gradients_and_states_and_gathers_two_units() -> No
     memory = components(report(llama_70b(), num_nodes=8))
     total = padded_vocab(128256, 128, 1) * 8192 * 2 + 80 * 855_654_400 + 8192
     for name, each in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
-        assert memory[name] + memory[f"vocabulary_{name}"] == pytest.approx(each * total / 64 / GIB, rel=1e-6)
+        assert memory[name] + memory[f"vocabulary_{name}"] == pytest.approx(
+            each * total / 64 / GIB, rel=1e-6
+        )
     table = 128256 * 8192
     assert memory["fsdp_gather"] == pytest.approx(3 * 2 * table / GIB, rel=1e-3)
 
@@ -322,5 +325,3 @@ def test_a_larger_microbatch_or_less_recompute_never_lowers_memory(
     assert total(2 * mbs, layers) >= total(mbs, layers)
     # A recomputed layer is brought back whole, but what it stops keeping is at least as much.
     assert layers == 0 or total(mbs, layers) <= total(mbs, layers - 1) + 1e-9
-
-
