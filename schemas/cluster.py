@@ -77,8 +77,8 @@ class MemoryOverheads(FrozenModel):
     """Units whose weights FSDP2 holds unsharded at once: the one computed and the one prefetched
     (PyTorch's `fully_shard` documentation)."""
     deepep_channels: int = Field(default=32, ge=1)
-    """Channels of DeepEP's exchange buffers, two compute units each: 64 units, as the MI355X recipes
-    set (Primus, `turbo_deepep_num_cu`)."""
+    """Channels of DeepEP's exchange buffers, two compute units each: 64 units, as the recipes for
+    MI355X set (Primus, `turbo_deepep_num_cu`)."""
 
     fsdp_gather_gb: float | None = Field(default=None, ge=0)
     expert_exchange_gb: float | None = Field(default=None, ge=0)

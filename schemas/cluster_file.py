@@ -64,8 +64,8 @@ class Agent(FrozenModel):
 
 
 class TargetClusterFile(FrozenModel):
-    """The whole file. `stack`, `placement`, `moe_imbalance`, `memory_overheads` and `pinned` may also
-    stand at the top."""
+    """The whole file. `stack`, `placement`, `moe_imbalance`, `memory_overheads` and `pinned` may
+    also stand at the top."""
 
     target_cluster: TargetCluster = TargetCluster()
     available_for_benchmark: BenchmarkHost = BenchmarkHost()

@@ -34,14 +34,14 @@ LINES: Final = MappingProxyType(
             "params",
             "derived",
             "weights of decoder layers, MTP depths and the final norm",
-            "bytes per weight · (dense / N_d + routed experts / N_e); N = 1, FSDP2: its group's size",
-            "the workload's params_dtype; shards of Megatron-Core's modules (projection/parameters.py)",
+            "bytes per weight · (dense / N_d + routed experts / N_e); N = 1 but under FSDP2",
+            "the workload's params_dtype; shards of Megatron-Core's modules",
         ),
         "gradients": Line(
             "grads",
             "derived",
             "the gradient buffer of the same parameters",
-            "bytes per gradient · (dense / N_d + routed experts / N_e); N = 1, FSDP2: its group's size",
+            "bytes per gradient · (dense / N_d + routed experts / N_e); N = 1 but under FSDP2",
             "Megatron-Core param_and_grad_buffer: fp32 unless main_grads_dtype or "
             "grad_reduce_in_bf16 say bf16",
         ),
@@ -100,7 +100,7 @@ LINES: Final = MappingProxyType(
             "activations",
             "derived",
             "layer inputs kept by full recomputation",
-            "Σ_chunk in flight · kept inputs · 2 B · tokens · hidden (/ tp under sequence parallelism)",
+            "Σ_chunk in flight · kept inputs · 2 B · tokens · hidden (/ tp with sequence parallelism)",
             "Megatron-Core transformer_block.py: one input per unit of recompute_num_layers",
         ),
         "deferred_weight_gradients": Line(
@@ -179,7 +179,7 @@ LINES: Final = MappingProxyType(
             "measured",
             "driver context, loaded kernels, BLAS workspaces; constant",
             "framework_context_gb",
-            'Hugging Face "Model training anatomy": 1.34 GB; pytorch/pytorch#175431: 0.93 GB on MI355X',
+            'Hugging Face "Model training anatomy": 1.34 GB; pytorch/pytorch#175431: 0.93 GB',
             "framework_context_gb",
         ),
         "communicator_buffers": Line(

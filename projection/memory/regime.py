@@ -38,8 +38,8 @@ def bytes_per_parameter(precision: Precision) -> BytesPerParameter:
     """The regime a workload's precision fields describe.
 
     fp32 weights are their own master and their gradients fp32. Gradients reduced in bf16 are kept
-    in bf16 (Megatron-LM `arguments.py`: it stops accumulating them in fp32). SGD keeps one moment (momentum); so
-    does Muon, for the weight matrices it updates.
+    in bf16 (Megatron-LM `arguments.py`: it stops accumulating them in fp32). SGD keeps one moment
+    (momentum); so does Muon, for the weight matrices it updates.
     """
     own_master = precision.params_dtype == "fp32"
     moments = DTYPE_BYTES[precision.exp_avg_dtype], DTYPE_BYTES[precision.exp_avg_sq_dtype]

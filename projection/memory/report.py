@@ -191,10 +191,10 @@ def phase_bytes(
 ) -> dict[str, tuple[float, float]]:
     """Bytes of each phase without overheads: (what stays, what is allocated and freed in it).
 
-    init: the model is built, `moved` weights into their buffer. checkpoint_load: every state exists and is read into
-    place (PyTorch's distributed checkpoint loads in place). first_step: its forward and backward
-    run before the moments exist. steady: forward and backward of every later step. optimizer_step:
-    after them, nothing is alive but what the optimizer allocates.
+    init: the model is built, `moved` weights into their buffer. checkpoint_load: every state exists
+    and is read into place (PyTorch's distributed checkpoint loads in place). first_step: its
+    forward and backward run before the moments exist. steady: forward and backward of every later
+    step. optimizer_step: after them, nothing is alive but what the optimizer allocates.
     """
     return {
         "steady": (static.total, working),

@@ -82,5 +82,5 @@ def static_memory(
 
 
 def shard(parameters: Parameters, divisors: tuple[int, int]) -> float:
-    """Parameters one GPU keeps when the dense are divided by the first, the experts by the second."""
+    """Parameters one GPU keeps of dense ones over the first divisor and experts over the second."""
     return parameters.dense / divisors[0] + parameters.routed_experts / divisors[1]

@@ -102,8 +102,9 @@ def _saved(ends: bool) -> Terms:
                 if (entry.kind.block in ENDS) != ends:
                     continue
                 count = alive * (entry.count - entry.recomputed)
-                dropped = pieces.recompute.dropped if not ends else frozenset()
-                for module in pieces.work_of(entry.kind).modules:
+                work = pieces.work_of(entry.kind)
+                dropped = frozenset() if ends else pieces.recompute.dropped(work)
+                for module in work.modules:
                     for tensor in module.saved:
                         if tensor.name not in dropped:
                             where = f"{_name(entry.kind)}: {tensor.name}"

@@ -3,50 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from projection.degrees import Degrees, degrees
 from projection.memory.lines import LINES, parts
-from projection.memory.model import MemoryModel
-from projection.memory.report import MemoryReport
 from projection.parameters import model_size, padded_vocab
-from projection.work.catalog import Catalog
-from projection.work.context import work_shape
 from schemas.cluster import MoeImbalance
 from schemas.workload import Precision, Workload
-from tests.builders import (
-    cluster,
-    deepseek_v3,
-    llama_70b,
-    mixtral_8x22b,
-    small_dense,
-    small_moe,
-)
-
-GIB = 2**30
-
-
-def report(
-    workload: Workload, num_nodes: int = 4, imbalance: MoeImbalance | None = None, **knobs: Any
-) -> MemoryReport:
-    on = cluster(num_nodes, moe_imbalance=imbalance)
-    model = MemoryModel(workload, on, Catalog(workload.architecture))
-    trial = workload.baseline.model_copy(update=knobs)
-    sizes = degrees(trial, on, workload.architecture, workload.seq_length)
-    assert isinstance(sizes, Degrees), sizes
-    return model.report(trial, sizes)
-
-
-def components(memory: MemoryReport, rank: int = 0) -> dict[str, float]:
-    return memory.ranks[rank].components
-
-
-def parameters_of(workload: Workload, num_nodes: int = 4, **knobs: Any) -> list[Any]:
-    on = cluster(num_nodes)
-    trial = workload.baseline.model_copy(update=knobs)
-    model = MemoryModel(workload, on, Catalog(workload.architecture))
-    return list(model.parameters(trial, work_shape(trial, workload, routed_load=1.0)))
+from tests.builders import deepseek_v3, llama_70b, mixtral_8x22b, small_dense, small_moe
+from tests.projection.memory.reports import GIB, components, parameters_of, report
 
 
 @pytest.mark.parametrize(
@@ -293,35 +256,3 @@ def test_components_sum_to_each_ranks_total_and_the_heaviest_is_named(workload: 
         assert set(rank.components) <= set(LINES)
         assert sum(parts(rank.components).values()) == pytest.approx(rank.total_gb)
     assert memory.peak.total_gb == max(rank.total_gb for rank in memory.ranks)
-
-
-LEVERS = st.fixed_dictionaries(
-    {
-        "pp": st.sampled_from([1, 2, 4]),
-        "ep": st.sampled_from([1, 2]),
-        "fp8": st.sampled_from(["none", "hybrid"]),
-        "use_distributed_optimizer": st.booleans(),
-        "cross_entropy_loss_fusion": st.booleans(),
-        "use_turbo_deepep": st.booleans(),
-    }
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(levers=LEVERS, mbs=st.sampled_from([1, 2, 4]), layers=st.integers(0, 4))
-def test_a_larger_microbatch_or_less_recompute_never_lowers_memory(
-    levers: dict[str, Any], mbs: int, layers: int
-) -> None:
-    def total(mbs: int, layers: int) -> float:
-        recompute = {
-            "recompute_granularity": "full" if layers else "none",
-            "recompute_method": "block" if layers else None,
-            "recompute_num_layers": layers,
-        }
-        dp = 8 // levers["pp"]
-        knobs = {**levers, **recompute, "mbs": mbs, "gbs": 4 * mbs * dp}
-        return report(small_moe(), num_nodes=1, **knobs).peak.total_gb
-
-    assert total(2 * mbs, layers) >= total(mbs, layers)
-    # A recomputed layer is brought back whole, but what it stops keeping is at least as much.
-    assert layers == 0 or total(mbs, layers) <= total(mbs, layers - 1) + 1e-9
