@@ -1,8 +1,8 @@
 """Projected against measured memory: `python -m benchmarks.memory_fidelity`.
 
-Run from the repository root. Reads `benchmarks/data/measured_memory.json` (facts of public runs, with their sources and with what
-had to be assumed), projects every row, and writes `docs/fidelity-memory.md`. Nothing is fitted to
-these rows. Three kinds of figures are compared with what each of them counts: allocated tensors;
+Run from the repository root. Reads `benchmarks/data/measured_memory.json` (facts of public runs,
+with their sources and with what had to be assumed), projects every row, and writes
+`docs/fidelity-memory.md`. Nothing is fitted to these rows. Three kinds of figures are compared with what each of them counts: allocated tensors;
 what the allocator reserved, fragmentation included; the device's total, with driver context and
 communicator buffers. Where a source does not say, its figure is taken as allocated.
 """
@@ -156,7 +156,8 @@ def page(data: dict[str, Any], compared: list[Compared]) -> str:
         "# Projected against measured memory",
         "",
         "Written by `python -m benchmarks.memory_fidelity` from",
-        "`benchmarks/data/measured_memory.json`. Nothing is fitted to these rows. Errors are projected over measured, less one.",
+        "`benchmarks/data/measured_memory.json`. Nothing is fitted to these rows.",
+        "Errors are projected over measured, less one.",
         "",
         "## By kind of figure",
         "",

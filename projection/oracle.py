@@ -16,6 +16,7 @@ from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
 from projection.placement import Placement
 from projection.profiles import achievable
+from projection.schedules import Timeline
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
@@ -99,6 +100,16 @@ class Oracle:
         if not self.workload.architecture.is_moe or trial.ep == 1:
             return None
         return self._memory.imbalance(trial)
+
+    def timeline(self, trial: NormalTrial) -> Timeline:
+        """The pipeline of one iteration of `trial`, pass by pass.
+
+        Raises UserError when it is impossible, with the reason.
+        """
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
+        if isinstance(sizes, Impossible):
+            raise UserError(sizes.reason)
+        return self._time_model().timeline(trial, sizes)
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)

@@ -100,7 +100,7 @@ LINES: Final = MappingProxyType(
             "activations",
             "derived",
             "layer inputs kept by full recomputation",
-            "Σ_chunk in flight · kept inputs · 2 B · tokens · hidden (/ tp with sequence parallelism)",
+            "Σ_chunk in flight · kept inputs · 2 B · tokens · hidden (/ tp with sequence parallel)",
             "Megatron-Core transformer_block.py: one input per unit of recompute_num_layers",
         ),
         "deferred_weight_gradients": Line(
