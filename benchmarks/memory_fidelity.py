@@ -2,9 +2,10 @@
 
 Run from the repository root. Reads `benchmarks/data/measured_memory.json` (facts of public runs,
 with their sources and with what had to be assumed), projects every row, and writes
-`docs/fidelity-memory.md`. Nothing is fitted to these rows. Three kinds of figures are compared with what each of them counts: allocated tensors;
-what the allocator reserved, fragmentation included; the device's total, with driver context and
-communicator buffers. Where a source does not say, its figure is taken as allocated.
+`docs/fidelity-memory.md`. Nothing is fitted to these rows. Three kinds of figures are compared with
+what each of them counts: allocated tensors; what the allocator reserved, fragmentation included;
+the device's total, with driver context and communicator buffers. Where a source does not say, its
+figure is taken as allocated.
 """
 
 import json

@@ -1,5 +1,6 @@
 """A memory projection for a person: per rank, per component, and the numbers behind a line."""
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from projection.memory.explain import MemoryExplanation
@@ -57,17 +58,22 @@ def print_component(explained: MemoryExplanation, name: str) -> None:
         print(f"{name}: no rank has it at its peak")
         return
     line = found[0].line
-    print(f"{name} ({line.tag}): {line.what}")
-    print(f"  = {line.equation}")
-    print(f"  source: {line.source}")
+    print(f"{name} ({line.tag})")
+    notes = [line.what, f"= {line.equation}", f"source: {line.source}"]
     if line.override:
-        print(f"  memory_overheads: {line.override}")
+        notes.append(f"memory_overheads: {line.override}")
+    for note in notes:
+        print(fill(note, 98, initial_indent="  ", subsequent_indent="    "))
     for one in found:
         print_table(
             ("term", "count>", "bytes each>", "GB>"),
             [
-                (term.what, f"{term.count:,.0f}" if term.count == int(term.count) else
-                 f"{term.count:,.3f}", f"{term.each:,.0f}", f"{term.total / GIB:,.3f}")
+                (
+                    term.what,
+                    f"{term.count:,.0f}" if term.count == int(term.count) else f"{term.count:,.3f}",
+                    f"{term.each:,.0f}",
+                    f"{term.total / GIB:,.3f}",
+                )
                 for term in sorted(one.terms, key=lambda term: -abs(term.total))
             ],
             title=f"rank {one.rank}: {one.gb:,.3f} GB",
