@@ -157,21 +157,20 @@ def _rank_memory(
     working = moment.total + sum(standing.values())
     moved = _moved_weights(parameters, context, len(chunks))
     phases = phase_bytes(static, working, step, moved)
-    extra = {
-        name: overheads(context.settings, context.communicators, dynamic)
-        for name, (_, dynamic) in phases.items()
-    }
-    totals = {name: held + dynamic + extra[name].total for name, (held, dynamic) in phases.items()}
-    phase = max(totals, key=lambda name: totals[name])
+    beside = overheads(context.settings, context.communicators, 0.0).total
+    grown = 1 + context.settings.fragmentation
+    totals = {name: held + dynamic * grown + beside for name, (held, dynamic) in phases.items()}
+    phase = max(totals, key=totals.__getitem__)
+    extra = overheads(context.settings, context.communicators, phases[phase][1])
     components = _static_lines(static, phase, moved)
     if phase in WORKING_PHASES:
         components |= _working_lines(moment, standing)
     elif phase == "optimizer_step":
         components["optimizer_step"] = step
     components |= {
-        "framework_context": extra[phase].framework_context,
-        "communicator_buffers": extra[phase].communicator_buffers,
-        "fragmentation": extra[phase].fragmentation,
+        "framework_context": extra.framework_context,
+        "communicator_buffers": extra.communicator_buffers,
+        "fragmentation": extra.fragmentation,
     }
     in_gb = {name: size / GIB for name, size in components.items() if size}
     return RankMemory.model_construct(
