@@ -1,8 +1,10 @@
 """What one sees while a search runs: drawn from the events as they reach the log, on stderr."""
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.ledger import Listener
@@ -30,9 +32,9 @@ def progress(store: str | None) -> Iterator[Sequence[Listener]]:
 
     `store` is the run's, as `--store` named it: how to resume is said with it.
     """
-    how_to_resume = HowToResume(store)
+    announcements = (said_at_the_start, HowToResume(store))
     if not sys.stderr.isatty():
-        yield (PlainLines(), how_to_resume)
+        yield (*announcements, PlainLines())
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -45,7 +47,27 @@ def progress(store: str | None) -> Iterator[Sequence[Listener]]:
         TextColumn("{task.fields[incumbent]}"),
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as display:
-        yield (LiveDisplay(display), how_to_resume)
+        yield (*announcements, LiveDisplay(display))
+
+
+def said_at_the_start(event: Event, _: Envelope) -> None:
+    """What a run does without, and that its out-dir holds another run's artefacts."""
+    if not isinstance(event, RunStarted):
+        return
+    for line in event.lesser_paths:
+        say(f"note: {line}")
+    earlier = _run_in(Path(event.out_dir)) if event.out_dir else None
+    if earlier is not None:
+        say(f"{event.out_dir} holds run {earlier}; starting a new one (its log stays in the store)")
+
+
+def _run_in(out_dir: Path) -> str | None:
+    """The run whose summary lies in a folder."""
+    try:
+        summary = json.loads((out_dir / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return str(summary["run_id"]) if isinstance(summary, dict) and "run_id" in summary else None
 
 
 class HowToResume:

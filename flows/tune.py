@@ -23,6 +23,7 @@ from flows.opening import (
 )
 from flows.requests import ResumeRequest, TuneRequest
 from flows.stages import Stage, in_process
+from flows.terminal import say
 from projection.legality import check, derive_axes
 from schemas.errors import LogError, SpecChanged
 from schemas.events import (
@@ -61,6 +62,8 @@ def tune(
         Interrupted: it was asked to stop; the run is resumable.
     """
     inputs = stage("resolve", _resolve, request)
+    for warning in inputs.warnings:
+        say(f"warning: {warning}")
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)

@@ -35,6 +35,8 @@ def parse_settings(assignments: Iterable[str]) -> TrialConfig:
         knob, equals, value = assignment.partition("=")
         if not equals:
             raise UserError(f"--set {assignment!r} is not KNOB=VALUE")
+        if knob.strip() in values:
+            raise UserError(f"--set sets {knob.strip()} twice")
         values[knob.strip()] = None if value.strip() in ("", "null") else value.strip()
     return trial_config(values, "--set")
 

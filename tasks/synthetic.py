@@ -37,7 +37,7 @@ def synthetic_time_ms(trial: NormalTrial, cluster: Cluster, memory_gb: float) ->
     compute = TIME_OF_RECOMPUTE[trial.recompute_granularity]
     compute *= 0.7 if trial.fp8 != "none" else 1.0
     compute /= 1 + 0.1 * math.log2(trial.mbs)
-    pressure = 1 + max(0.0, memory_gb / cluster.cap_gb - 0.9)
+    pressure = 1 + min(0.1, max(0.0, memory_gb / cluster.cap_gb - 0.9))
     per_sequence_ms = 1000.0 * (compute + communication) * (1 + bubble) * pressure
     return per_sequence_ms * trial.gbs / cluster.world_size * jitter(trial.trial_id)
 

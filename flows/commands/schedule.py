@@ -1,20 +1,27 @@
 """`refold schedule`: a pipeline schedule timed, compared and drawn."""
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from flows.options import Json, examples
-from schemas.errors import ScheduleError, UserError
+from flows.options import Json, ModelPath, Settings, examples
+from schemas.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from projection.schedules import Timeline
     from schemas.trial import Schedule
+
+    TimeOne = Callable[[Schedule | None], Timeline]
 
 EXAMPLES = examples(
     "refold schedule 1f1b --pp 4 --microbatches 8 --ascii",
     "refold schedule interleaved --pp 8 --vpp 2 --microbatches 32 --forward 10 --p2p 0.4",
     "refold schedule --compare-all --pp 4 --microbatches 8 --json",
+    "refold schedule --compare-all --workload w.yaml --target-cluster c.yaml --set mbs=1",
 )
 
 
@@ -24,10 +31,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def schedule(
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline ranks.")],
-    microbatches: Annotated[int, typer.Option(min=1, help="Microbatches per iteration.")],
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A schedule, or one of its aliases.")
+    ] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline ranks.")] = None,
+    microbatches: Annotated[
+        int | None, typer.Option(min=1, help="Microbatches per iteration.")
     ] = None,
     vpp: Annotated[
         int | None, typer.Option(min=1, help="Chunks per rank; default: the schedule's own.")
@@ -36,6 +45,12 @@ def schedule(
     input_grad: Annotated[float, typer.Option(min=0, help="Input gradient, ms.")] = 1.0,
     weight_grad: Annotated[float, typer.Option(min=0, help="Weight gradient, ms.")] = 1.0,
     p2p: Annotated[float, typer.Option(min=0, help="One transfer between ranks, ms.")] = 0.0,
+    workload: Annotated[
+        Path | None, typer.Option(help="Take sizes and durations from this workload…")
+    ] = None,
+    target_cluster: Annotated[Path | None, typer.Option(help="…on this cluster.")] = None,
+    settings: Settings = None,
+    model_path: ModelPath = None,
     compare_all: Annotated[
         bool, typer.Option("--compare-all", help="Time every schedule these sizes allow.")
     ] = False,
@@ -43,24 +58,88 @@ def schedule(
     as_json: Json = False,
 ) -> None:
     """Time a pipeline schedule, or compare all of them."""
-    if compare_all == (name is not None):
-        raise UserError("say which schedule: either a name or --compare-all")
-    costs = (forward, input_grad, weight_grad, p2p)
-    wanted = all_schedules() if compare_all else (schedule_name(name or ""),)
-    timed: dict[str, Any] = {}
-    for each in wanted:
-        try:
-            timed[each] = _time(each, pp, vpp or default_vpp(each), microbatches, costs)
-        except ScheduleError as error:
-            if not compare_all:
-                raise
-            timed[each] = str(error)
+    files = workload is not None or target_cluster is not None
+    if compare_all and name is not None:
+        raise UserError("--compare-all times every schedule: leave the name out")
+    if not compare_all and name is None and not files:
+        raise UserError("say which schedule: a name or --compare-all")
+    wanted = all_schedules() if compare_all else (schedule_name(name) if name else None,)
+    if files:
+        time = _from_files(workload, target_cluster, settings or [], model_path or [], vpp)
+    elif settings:
+        raise UserError("--set changes a workload's knobs: it needs --workload")
+    else:
+        costs = (forward, input_grad, weight_grad, p2p)
+        time = partial(_from_numbers, pp=pp, vpp=vpp, microbatches=microbatches, costs=costs)
+    timed = _timed(wanted, time, may_fail=compare_all)
     if as_json:
         _print_json(timed, single=not compare_all)
     else:
-        _print(timed, pp, microbatches)
+        _print(timed)
         if ascii_art:
             _draw(timed)
+
+
+def _timed(
+    wanted: "Sequence[Schedule | None]", time: "TimeOne", *, may_fail: bool
+) -> "dict[str, Timeline | str]":
+    """Each schedule's timeline, or why it cannot be."""
+    from schemas.errors import RefoldError
+
+    timed: dict[str, Timeline | str] = {}
+    for each in wanted:
+        try:
+            timeline = time(each)
+        except RefoldError as error:
+            if not may_fail:
+                raise
+            timed[each or ""] = str(error)
+        else:
+            timed[timeline.schedule.name] = timeline
+    return timed
+
+
+def _from_numbers(
+    name: "Schedule | None",
+    *,
+    pp: int | None,
+    vpp: int | None,
+    microbatches: int | None,
+    costs: tuple[float, float, float, float],
+) -> "Timeline":
+    from projection.schedules import Durations, build, simulate
+
+    if name is None or pp is None or microbatches is None:
+        raise UserError("--pp and --microbatches say how large the pipeline is")
+    chunks = vpp or default_vpp(name)
+    forward, input_grad, weight_grad, p2p = costs
+    durations = Durations.uniform(pp, chunks, forward, input_grad, weight_grad)
+    return simulate(build(name, pp, chunks, microbatches), durations, p2p)
+
+
+def _from_files(
+    workload: Path | None,
+    target_cluster: Path | None,
+    settings: list[str],
+    model_path: list[Path],
+    vpp: int | None,
+) -> "TimeOne":
+    """Times a schedule with what the oracle says each pass of the workload takes."""
+    from projection.legality import normalise
+    from tasks.inputs import resolve_pair
+    from tasks.settings import parse_settings
+
+    if workload is None or target_cluster is None:
+        raise UserError("--workload and --target-cluster go together")
+    inputs = resolve_pair(workload, target_cluster, model_path)
+    oracle = inputs.oracle()
+    asked = parse_settings(settings)
+
+    def time(name: "Schedule | None") -> "Timeline":
+        chosen = {} if name is None else {"pp_schedule": name, "vpp": vpp or default_vpp(name)}
+        return oracle.timeline(normalise(asked.model_copy(update=chosen), inputs.workload))
+
+    return time
 
 
 def all_schedules() -> "tuple[Schedule, ...]":
@@ -94,16 +173,6 @@ def default_vpp(name: str) -> int:
     return 2 if name == "interleaved" or name.startswith("zbv") else 1
 
 
-def _time(
-    name: "Schedule", pp: int, vpp: int, microbatches: int, costs: tuple[float, float, float, float]
-) -> "Timeline":
-    from projection.schedules import Durations, build, simulate
-
-    forward, input_grad, weight_grad, p2p = costs
-    durations = Durations.uniform(pp, vpp, forward, input_grad, weight_grad)
-    return simulate(build(name, pp, vpp, microbatches), durations, p2p)
-
-
 def _print_json(timed: "dict[str, Timeline | str]", *, single: bool) -> None:
     from flows.terminal import print_json
 
@@ -124,7 +193,7 @@ def _print_json(timed: "dict[str, Timeline | str]", *, single: bool) -> None:
     print_json(answers[0] if single else answers)
 
 
-def _print(timed: "dict[str, Timeline | str]", pp: int, microbatches: int) -> None:
+def _print(timed: "dict[str, Timeline | str]") -> None:
     from flows.terminal import print_table
 
     def order(entry: "tuple[str, Timeline | str]") -> float:
@@ -149,10 +218,19 @@ def _print(timed: "dict[str, Timeline | str]", pp: int, microbatches: int) -> No
     print_table(
         ("schedule", "vpp>", "makespan ms>", "bubble>", "in flight>", "lower bound ms>"),
         rows,
-        title=f"pp {pp}, {microbatches} microbatches; in flight: whole stages, busiest rank",
+        title=_title(timed),
     )
     for line in impossible:
         print(f"not possible: {line}")
+
+
+def _title(timed: "dict[str, Timeline | str]") -> str:
+    for timeline in timed.values():
+        if not isinstance(timeline, str):
+            size = timeline.schedule
+            pipeline = f"pp {size.pp}, {size.num_microbatches} microbatches"
+            return f"{pipeline}; in flight: whole stages, busiest rank"
+    return "no schedule is possible"
 
 
 def _draw(timed: "dict[str, Timeline | str]") -> None:

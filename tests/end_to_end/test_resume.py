@@ -13,8 +13,8 @@ from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunFinished, RunInterrupted, RunResumed, TrialScored
 from storage import Entry, EventLog, State
 from storage.layout import blobs_prefix
-from tests.end_to_end.conftest import Uninterrupted
 from tests.end_to_end.files import write_inputs
+from tests.end_to_end.made_once import Uninterrupted
 
 
 def cut(whole: Uninterrupted, events: int, store: Path) -> None:

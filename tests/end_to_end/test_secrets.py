@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.conftest import Standing
 from tests.end_to_end.files import write_inputs
+from tests.end_to_end.made_once import Standing
 from tests.flows.command import environment, refold
 
 PLANTED = {

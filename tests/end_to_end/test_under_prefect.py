@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from storage import EventLog, State, list_runs
-from tests.end_to_end.conftest import Standing, Uninterrupted
 from tests.end_to_end.files import write_inputs
+from tests.end_to_end.made_once import Standing, Uninterrupted
 from tests.flows.command import command_line, environment, refold
 
 pytestmark = pytest.mark.prefect

@@ -40,7 +40,8 @@ OFFERED = {
     "collective": ["KIND", "BYTES", "--gpus", "--per-node", "--gpu", "--target-cluster", "--json"],
     "schedule": [
         "[NAME]", "--pp", "--microbatches", "--vpp", "--forward", "--input-grad", "--weight-grad",
-        "--p2p", "--compare-all", "--ascii", "--json",
+        "--p2p", "--workload", "--target-cluster", "--set", "--model-path", "--compare-all",
+        "--ascii", "--json",
     ],
 }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,9 @@ import pytest
 from flows.requests import TuneRequest
 from flows.temporary_server import temporary_server
 from flows.tune import tune
-from storage import EventLog, State
-from storage.reading import Record
+from storage import EventLog
 from tests.end_to_end.files import write_inputs
-from tests.flows.command import environment
-
-
-@dataclass(frozen=True)
-class Uninterrupted:
-    """A finished run in a store of its own, which tests only read."""
-
-    request: TuneRequest
-    store: Path
-    run_id: str
-    records: tuple[Record, ...]
-    state: State
+from tests.end_to_end.made_once import Standing, Uninterrupted
 
 
 @pytest.fixture(scope="session")
@@ -42,26 +29,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     run_id = tune(request)
     log = EventLog.open(folder / "store", run_id)
     return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), log.state())
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A Prefect API that is up for the whole session."""
-
-    url: str
-    home: Path
-    database: Path
-    """A copy of its database, migrated and empty: a fresh one takes tens of seconds."""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of a process that is configured to use it."""
-        return environment(PREFECT_API_URL=self.url, PREFECT_HOME=str(self.home))
-
-    def migrate(self, home: Path) -> None:
-        """Puts a migrated, empty database where a server would make one."""
-        home.mkdir(parents=True)
-        (home / "prefect.db").write_bytes(self.database.read_bytes())
 
 
 @pytest.fixture(scope="session")
