@@ -68,13 +68,14 @@ def test_few_blocks_are_simply_run():
 
 
 def test_a_row_that_just_changed_its_leader_is_not_trusted():
-    # r follows a (10 a block), from block 33 on b (20); c follows d (19, far ahead), later r. In the
-    # cycle in which r changes it moves by less than d, which it will overtake all the same.
+    # r follows a (20 a block) and, from the first block of the third comparison on, b (40); c
+    # follows d (39, far ahead) and later r. In the cycle in which r changes it moves by less than
+    # d, which it overtakes all the same.
     a, b, d, window = 0, 1, 2, 4
-    block = [(a, b, 0.0, 0.0, 0.0), (a, a, 0.0, 0.0, 10.0), (b, b, 0.0, 0.0, 20.0)]
-    block += [(d, d, 0.0, 0.0, 19.0), (window, 7, 0.0, 0.0, 0.0)]
-    repeats = steps(2000, block)
-    quick, skipped, full = both(block, window, [330.0, 0.0, 10_000.0, 0.0], repeats)
+    block = [(a, b, 0.0, 0.0, 0.0), (a, a, 0.0, 0.0, 20.0), (b, b, 0.0, 0.0, 40.0)]
+    block += [(d, d, 0.0, 0.0, 39.0), (window, 7, 0.0, 0.0, 0.0)]
+    repeats, head_start = steps(2000, block), 20.0 * steps(2, block)
+    quick, skipped, full = both(block, window, [head_start, 0.0, 10_000.0, 0.0], repeats)
     assert skipped
     assert quick == full
-    assert quick[-1] == 20.0 * (repeats - 1)
+    assert quick[-1] == 40.0 * (repeats - 1)
