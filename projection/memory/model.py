@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from projection.degrees import Degrees
 from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.live import LiveMemory, live_memory
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
@@ -79,6 +80,12 @@ class MemoryModel:
             found = memory_report(ranks, schedule, context)
             remember(self._reports, key, found)
         return found
+
+    def live(self, trial: NormalTrial, degrees: Degrees) -> LiveMemory:
+        """What `report` is made of over time; raises as it does."""
+        load = moe_imbalance(self._workload, self._cluster, trial.ep).layer
+        shape = work_shape(trial, self._workload, routed_load=load)
+        return live_memory(self.report(trial, degrees), self._chunk_rows(trial, shape))
 
     def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
         """Parameters of every rank on one GPU."""

@@ -3,6 +3,7 @@
 from projection.schedules.build import build
 from projection.schedules.compare import Comparison, compare
 from projection.schedules.memory import activation_high_water
+from projection.schedules.occupancy import Curve, held_over_time
 from projection.schedules.order import P2P, Durations, Op, TimedOp
 from projection.schedules.pass_times import PassTimes, coarse_pass_times
 from projection.schedules.placement import V_SCHEDULES, stage_of
@@ -13,6 +14,7 @@ __all__ = [
     "P2P",
     "V_SCHEDULES",
     "Comparison",
+    "Curve",
     "Durations",
     "Op",
     "PassTimes",
@@ -25,6 +27,7 @@ __all__ = [
     "coarse_pass_times",
     "compare",
     "from_orders",
+    "held_over_time",
     "simulate",
     "stage_of",
 ]
