@@ -53,8 +53,6 @@ class SchedulePicture:
     curves: tuple[Curve, ...]
     amount: str
     """What the curves are of, with its unit."""
-    base: tuple[float, ...]
-    """What every rank holds besides, in the curves' unit."""
     cap: float | None
     """The most a rank may hold."""
 
@@ -244,9 +242,9 @@ def _draw_memory(axes: "Axes", picture: SchedulePicture, shown: Sequence[Window]
     last = max(len(picture.curves) - 1, 1)
     listed = _listed(len(picture.curves))
     highest = 0.0
-    for rank, (curve, base) in enumerate(zip(picture.curves, picture.base, strict=True)):
+    for rank, curve in enumerate(picture.curves):
         times = [at for at, _ in curve] + [picture.makespan_ms]
-        amounts = [base + amount for _, amount in curve] + [base + curve[-1][1]]
+        amounts = [amount for _, amount in curve] + [curve[-1][1]]
         highest = max(highest, *amounts)
         axes.step(
             times,
