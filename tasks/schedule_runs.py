@@ -133,8 +133,10 @@ class WorkloadSchedules:
         return self._run(self._trial(changes), proposal=False)
 
     def compare(self, schedules: Sequence[Schedule], vpp: int | None = None) -> list[AnyRun]:
-        """The trial with each of them; one other than its own is held to a proposal's rules.
+        """The trial with each of them, as a user's file would state it.
 
+        But for its own schedule, one that the framework refuses is not run: what is a warning for a
+        file somebody has run is the reason here.
         `vpp` is that of `interleaved`, by default the trial's own or 2.
         """
         own = self._trial({}).pp_schedule
@@ -158,9 +160,14 @@ class WorkloadSchedules:
 
     def _run(self, trial: NormalTrial, *, proposal: bool) -> AnyRun:
         inputs = self._inputs
-        verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=proposal)
-        if not verdict.legal:
-            reasons = "; ".join(violation.reason for violation in verdict.violations)
+        given = (trial, inputs.workload, inputs.cluster, inputs.search)
+        verdict = check(*given, proposal=False)
+        violations = verdict.violations
+        if proposal:
+            strict = check(*given, proposal=True).violations
+            violations += tuple(v for v in strict if v.reason in verdict.warnings)
+        if violations:
+            reasons = "; ".join(violation.reason for violation in violations)
             return ImpossibleRun(trial.pp_schedule, trial.vpp, reasons)
         evaluation = self._oracle.project(trial)
         if not evaluation.legal:

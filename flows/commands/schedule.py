@@ -173,7 +173,7 @@ def _refuse_impossible(run: "AnyRun", *, as_json: bool) -> None:
         if as_json:
             print_json(run.as_dict())
         else:
-            print(f"{run.schedule}, vpp {run.vpp}: not possible: {run.reason}")
+            _say(f"not possible: {run.schedule}, vpp {run.vpp}: {run.reason}")
         raise typer.Exit(NOT_POSSIBLE)
 
 
@@ -223,7 +223,7 @@ def _print(runs: "Sequence[AnyRun]", *, with_chart: bool) -> None:
     _print_notes(ran)
     for other in runs:
         if not isinstance(other, ScheduleRun):
-            print(f"not possible: {other.schedule}, vpp {other.vpp}: {other.reason}")
+            _say(f"not possible: {other.schedule}, vpp {other.vpp}: {other.reason}")
     if with_chart:
         from projection.schedules.ascii import gantt
 
@@ -264,6 +264,13 @@ def _print_notes(runs: "Sequence[ScheduleRun]") -> None:
         if solver is not None:
             placed = solver["placement_gap"]
             proven = "" if placed is None else f", to the solver's own bound {placed:.1%}"
-            print(f"ilp: {solver['status']}; gap to the lower bound {solver['gap']:.1%}{proven}")
+            _say(f"ilp: {solver['status']}; gap to the lower bound {solver['gap']:.1%}{proven}")
     for warning in dict.fromkeys(warning for run in runs for warning in run.warnings):
-        print(f"warning: {warning}")
+        _say(f"warning: {warning}")
+
+
+def _say(line: str) -> None:
+    """A line of any length, at most 100 columns wide."""
+    from textwrap import fill
+
+    print(fill(line, WIDTH, subsequent_indent="  "))

@@ -246,8 +246,11 @@ def test_schedule_compares_what_a_workload_may_run_and_says_why_not_the_rest(ref
         "interleaved with 18 microbatches, not a"
     )
     assert answers["zbv-greedy-min"]["memory_gb"] < answers["1f1b"]["memory_gb"]
-    shown = refold("schedule", *PAIR, "--set", "mbs=1", "--compare-all").out
-    assert fits_100_columns(shown)
+    assert len(answers) == 8
+    recomputing = ("--set", "recompute=full", "--set", "recompute_layers=7")
+    done = refold("schedule", *PAIR, *recomputing, "--compare-all")
+    assert "not possible: zero-bubble, vpp 1: recompute full with schedule zero-bubble" in done.out
+    assert fits_100_columns(refold("schedule", *PAIR, "--set", "mbs=1", "--compare-all").out)
 
 
 def test_schedule_that_may_not_run_says_why_and_fails(refold: Run):
