@@ -265,8 +265,8 @@ What this says:
   and so does P2P, which it waits for more often (the last table of each case).
 - By how much V-min is slower is missed: more was measured than these two explain. What a framework
   adds per pass (launches, host work, transfers that keep a rank busy) is not in the pipeline.
-- Zero-bubble's memory on Qwen3 is projected too high: all operands of every weight gradient that
-  waits are counted, on a last rank that holds the logits too.
+- Zero-bubble's memory on Qwen3 is projected too high: both operands (input and output gradient) of
+  every linear layer are counted in full for each weight gradient that waits.
 """
 
 

@@ -154,14 +154,15 @@ class _Run:
         """
         rows = cycle * self.rows_per_step
         span = self.window + rows
-        now = np.array(self.ends[-span:])
-        rate = now - np.array(self.ends[-span - rows : -rows])
+        ends = np.array(self.ends[-span - rows :])
+        now = ends[rows:]
+        rate = now - ends[:span]
         (rank_at, cross_at), (gap, delay) = self._last_cycle(rows)
-        ahead = (now[rank_at] + gap) - (now[cross_at] + delay)
-        along, across = rate[rank_at], rate[cross_at]
+        ahead = (now.take(rank_at) + gap) - (now.take(cross_at) + delay)
+        along, across = rate.take(rank_at), rate.take(cross_at)
         gained = across - along
         leads = (ahead > 0) | ((ahead == 0) & (gained <= 0))
-        if not np.array_equal(rate[self.window :], np.where(leads, along, across)):
+        if (rate[self.window :] != np.where(leads, along, across)).any():
             return _Rates(now, rate, 0)
         closing = ((ahead > 0) & (gained > 0)) | ((ahead < 0) & (gained < 0))
         if not closing.any():
@@ -171,7 +172,8 @@ class _Run:
     def _last_cycle(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """(rank_at, cross_at) and (gap, delay) of that many rows behind one window."""
         if self._costs is None:
-            self._costs = np.array([row[2:4] for row in self.block]).T
+            _, _, gap, delay, _ = zip(*self.block, strict=True)
+            self._costs = np.array((gap, delay))
         repeats = rows // len(self.block)
         if repeats == 1:
             return self.places, self._costs
