@@ -16,6 +16,10 @@ app = typer.Typer(
         "Finds the training recipe that gives the most tokens/s/GPU on a cluster, "
         "without running the job there."
     ),
+    epilog=(
+        "Exit codes: 0 done, 1 nothing legal, 2 the user's input, 3 the environment, 4 the log,"
+        " 130 interrupted."
+    ),
     context_settings={"max_content_width": 100},
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -62,7 +62,8 @@ def temporary_server(home: Path) -> Iterator[TemporaryServer]:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [sys.executable, "-m", "flows.temporary_server", str(listener.fileno())],
+                # -P: a folder called flows where the user happens to be is not ours.
+                [sys.executable, "-P", "-m", "flows.temporary_server", str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from flows.interrupts import Interrupted
 from schemas.errors import RefoldError
 
 INTERRUPTED = 130
@@ -41,9 +42,6 @@ class Verbs(TyperGroup):
             return error.exit_code
         except _UsageError as error:
             return _usage(error)
-        except KeyboardInterrupt:
-            report("interrupted", None)
-            return INTERRUPTED
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb; a reader that closed our output (`| head`) is not an error of ours."""
@@ -54,6 +52,10 @@ class Verbs(TyperGroup):
             # The interpreter flushes stdout once more on exit: give it somewhere to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from None
+        except KeyboardInterrupt as stop:
+            if not isinstance(stop, Interrupted):  # which has said how to go on
+                report("interrupted", None)
+            raise typer.Exit(INTERRUPTED) from None
         return result
 
 

@@ -260,7 +260,7 @@ class TimeModel:
             pairs = list(zip(rows, windows, strict=True))
             exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
             exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)
-            for row in set(rows):
+            for row in dict.fromkeys(rows):  # not a set: its order differs between processes
                 algorithms.update(row.algorithms())
         exposed["tied_embedding_allreduce"] = self._tied_embeddings(
             trial, shape, models, algorithms

@@ -18,6 +18,7 @@ import pytest
 
 from storage import EventLog, State, list_runs
 from tests.end_to_end.files import write_inputs
+from tests.end_to_end.made_once import Standing
 from tests.flows.command import command_line, environment, refold
 
 PIPE_BYTES = 4096
@@ -31,16 +32,18 @@ def full(pipe: int) -> bool:
     return waiting[0] > PIPE_BYTES - 160
 
 
-def stopped_midway(folder: Path, number: signal.Signals) -> tuple[int, str]:
+def stopped_midway(
+    folder: Path, number: signal.Signals, env: dict[str, str], where: str
+) -> tuple[int, str]:
     """Runs a search that halts midway and is sent `number`; its exit code and stderr."""
     workload, cluster = write_inputs(folder)
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     arguments = ("tune", "--workload", workload, "--target-cluster", cluster, "--seed-only")
     process = subprocess.Popen(
-        command_line(*arguments, "--seed-budget", 70, "--no-prefect", "--gemm-backend", "tile"),
+        command_line(*arguments, "--seed-budget", 70, where, "--gemm-backend", "tile"),
         cwd=folder,
-        env=environment(),
+        env=env,
         stdout=subprocess.DEVNULL,
         stderr=write,
     )
@@ -69,9 +72,21 @@ def undecided(state: State) -> bool:
 def test_an_interrupted_search_says_how_to_go_on_and_goes_on(
     number: signal.Signals, tmp_path: Path
 ):
-    code, shown = stopped_midway(tmp_path, number)
-    state = only_state(tmp_path)
+    code, shown = stopped_midway(tmp_path, number, environment(), "--no-prefect")
     assert code == 130
+    goes_on_from(tmp_path, shown)
+
+
+@pytest.mark.prefect
+def test_an_interrupted_flow_is_marked_so_and_goes_on(standing: Standing, tmp_path: Path):
+    code, shown = stopped_midway(tmp_path, signal.SIGINT, standing.environment, "--prefect")
+    assert code == 130
+    goes_on_from(tmp_path, shown)
+
+
+def goes_on_from(tmp_path: Path, shown: str) -> None:
+    """The run is interrupted, says how to resume it, and does."""
+    state = only_state(tmp_path)
     assert "Traceback" not in shown
     assert state.interrupted is not None
     assert undecided(state)
@@ -87,7 +102,7 @@ def test_an_interrupted_search_says_how_to_go_on_and_goes_on(
 
 
 def test_a_killed_search_is_resumed_by_asking_for_it_again(tmp_path: Path):
-    code, _ = stopped_midway(tmp_path, signal.SIGKILL)
+    code, _ = stopped_midway(tmp_path, signal.SIGKILL, environment(), "--no-prefect")
     state = only_state(tmp_path)
     assert code == -signal.SIGKILL
     assert state.interrupted is None

@@ -12,7 +12,7 @@ PROGRAM = "import sys; sys.argv[0] = 'refold'; from flows.cli import main; main(
 
 def command_line(*arguments: object) -> list[str]:
     """The argument vector of `refold arguments…` from this checkout."""
-    return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return [sys.executable, "-P", "-c", PROGRAM, *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:

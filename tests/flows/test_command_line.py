@@ -1,9 +1,9 @@
 """The command line as such: what it offers, how fast it starts, and how it ends."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -95,13 +95,19 @@ def test_help_imports_nothing_heavy():
     assert "Commands:" in done.stdout
 
 
-def test_help_starts_within_half_a_second(tmp_path: Path):
-    def took() -> float:
-        began = time.perf_counter()
-        refold("--help", cwd=tmp_path)
-        return time.perf_counter() - began
+def test_help_takes_less_than_half_a_second_of_processor_time(tmp_path: Path):
+    """Processor time, which a busy machine does not stretch as it does the clock's."""
 
-    assert min(took() for _ in range(5)) < 0.5
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def took() -> float:
+        before = spent()
+        refold("--help", cwd=tmp_path)
+        return spent() - before
+
+    assert min(took() for _ in range(3)) < 0.5
 
 
 def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
@@ -169,7 +175,7 @@ def every_error() -> list[type[errors.RefoldError]]:
         kind = todo.pop()
         found.append(kind)
         todo += kind.__subclasses__()
-    return found
+    return [kind for kind in found if kind.__module__ == errors.__name__]
 
 
 def ending(raised: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

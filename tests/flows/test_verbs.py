@@ -112,6 +112,32 @@ def test_project_prints_the_evaluation(refold: Run):
     assert fits_100_columns(shown)
 
 
+def test_project_explains_memory_per_rank_and_per_component(refold: Run):
+    shown = refold("project", *PAIR, "--set", "mbs=1", "--explain").out
+    answer = json.loads(refold("project", *PAIR, "--set", "mbs=1", "--explain", "--json").out)
+    memory, evaluation = answer["memory"], answer["evaluation"]
+    assert memory["heaviest_rank"] == evaluation["memory_heaviest_rank"]
+    assert len(memory["ranks"]) == evaluation["config"]["pp"]
+    for rank in memory["ranks"]:
+        sizes = [line["gb"] for line in rank["lines"]]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sum(sizes) == pytest.approx(rank["total_gb"])
+        assert f"rank {rank['rank']}: {rank['total_gb']:,.2f} GB in phase" in shown
+    assert evaluation["largest_moe_imbalance"] > 1
+    assert f"fits up to {evaluation['largest_moe_imbalance']:.2f}" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_project_shows_the_equation_and_the_numbers_behind_a_component(refold: Run):
+    shown = refold("project", *PAIR, "--equation", "activations").out
+    assert shown.startswith("activations (derived)")
+    assert "experts_hidden" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    done = refold("project", *PAIR, "--equation", "activation")
+    assert done.code == 2
+    assert "activations" in done.err
+
+
 def test_project_of_an_illegal_configuration_exits_1_with_the_reason(refold: Run):
     done = refold("project", *PAIR, "--set", "pp=3")
     assert done.code == 1

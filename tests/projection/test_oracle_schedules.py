@@ -36,12 +36,14 @@ def trial(oracle: Oracle, name: str, vpp: int, **knobs: object):
 def test_memory_of_every_rank_is_its_high_water_over_the_timeline(oracle, name, vpp):
     asked = trial(oracle, name, vpp)
     timeline, memory = oracle.timeline(asked), oracle.live_memory(asked)
-    totals = [rank.total_gb for rank in oracle.project(asked).memory_by_rank_gb]
+    ranks = oracle.project(asked).memory_by_rank_gb
+    totals = [rank.phases_gb["steady"] for rank in ranks]
     curves = held_over_time(timeline, memory.saved, memory.for_weights)
     over_time = [max(amount for _, amount in curve) for curve in curves]
     counted = activation_high_water(timeline.schedule, memory.saved, memory.for_weights)
     assert over_time == pytest.approx(counted)
     assert [b + a for b, a in zip(memory.base, over_time, strict=True)] == pytest.approx(totals)
+    assert [rank.total_gb for rank in ranks] == pytest.approx(totals)
 
 
 def test_a_leaner_schedule_needs_less_memory(oracle):
