@@ -6,11 +6,12 @@ does not tile the cluster, its batch is not whole, or no such pipeline exists.
 
 from typing import Any
 
-from projection.degrees import Impossible, degrees
+from projection.degrees import Degrees, Impossible, degrees
 from projection.gemm import gemm_model
 from projection.kernels import KernelModels
 from projection.memory.explain import MemoryExplanation
 from projection.memory.imbalance_limit import largest_that_fits
+from projection.memory.live import LiveMemory
 from projection.memory.model import MemoryModel
 from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
@@ -106,10 +107,17 @@ class Oracle:
 
         Raises UserError when it is impossible, with the reason.
         """
+        return self._time_model().timeline(trial, self._degrees(trial))
+
+    def live_memory(self, trial: NormalTrial) -> LiveMemory:
+        """What stays in memory and what every microbatch adds, per rank; raises as `timeline`."""
+        return self._memory.live(trial, self._degrees(trial))
+
+    def _degrees(self, trial: NormalTrial) -> Degrees:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if isinstance(sizes, Impossible):
             raise UserError(sizes.reason)
-        return self._time_model().timeline(trial, sizes)
+        return sizes
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from projection.degrees import Degrees
 from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.live import LiveMemory, live_memory
 from projection.memory.overheads import communicators
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
@@ -81,6 +82,13 @@ class MemoryModel:
             found = memory_report(ranks, schedule, context)
             remember(self._reports, key, found)
         return found
+
+    def live(self, trial: NormalTrial, degrees: Degrees) -> LiveMemory:
+        """What `report` is made of over time; raises as it does."""
+        shape = work_shape(trial, self._workload, routed_load=self.imbalance(trial))
+        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+        chunks = self.chunk_rows(trial, shape)
+        return live_memory(self.report(trial, degrees), schedule, chunks)
 
     def imbalance(self, trial: NormalTrial) -> float:
         """Expert load of the busiest rank over the mean that `trial` is projected with."""
