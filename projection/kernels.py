@@ -48,7 +48,7 @@ class KernelModels:
 
     def gemm_ms(self, op: Gemm) -> float:
         """One GEMM: the model's time over the achieved fraction of its rate, and the launch gap."""
-        factor = self.achievable.gemm_fp8 if op.dtype == "fp8" else self.achievable.gemm_bf16
+        factor = gemm_factor(op, self.achievable)
         modelled = self.gemm.time_ms(
             op.m, op.n, op.k, batch=op.batch, dtype=op.dtype, layout=op.layout
         )
@@ -110,6 +110,25 @@ class KernelModels:
             self._priced.clear()
         self._priced[key] = priced
         return priced
+
+
+def gemm_factor(op: Gemm, achievable: Achievable) -> float:
+    """Achieved fraction of the GEMM model's rate, by precision, direction and kind of kernel.
+
+    Falls back from the particular to the general: backward to forward, grouped to dense. One expert
+    per GPU has figures of its own in bf16 only, where libraries run it as a plain GEMM.
+    """
+    a, backward, fp8 = achievable, op.layout != "TN", op.dtype == "fp8"
+    dense = a.gemm_fp8 if fp8 else a.gemm_bf16
+    if backward:
+        dense = (a.gemm_fp8_backward if fp8 else a.gemm_bf16_backward) or dense
+    if not op.experts:
+        return dense
+    if fp8:
+        return (a.grouped_fp8_backward if backward else a.grouped_fp8) or dense
+    if op.batch == 1:
+        return (a.one_expert_bf16_backward if backward else a.one_expert_bf16) or dense
+    return (a.grouped_bf16_backward if backward else a.grouped_bf16) or dense
 
 
 def operation_ms(op: Operation, models: KernelModels) -> float:

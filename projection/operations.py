@@ -22,6 +22,9 @@ class Gemm:
     batch: int = 1
     dtype: Dtype = "bf16"
     layout: Literal["NN", "NT", "TN"] = "TN"
+    """TN in forward, NN for input gradients, NT for weight gradients."""
+    experts: bool = False
+    """A grouped kernel over experts, `batch` of them."""
 
 
 @dataclass(frozen=True, slots=True)

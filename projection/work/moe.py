@@ -240,6 +240,7 @@ def _experts(
         experts=routed.local_experts,
         dtype=shape.linear_dtype,
         grouped=shape.grouped_gemm,
+        routed=True,
     )
     return feed_forward(
         block,
