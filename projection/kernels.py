@@ -94,6 +94,10 @@ class KernelModels:
         """Optimizer traffic of `num_bytes` at the fraction of HBM that optimizers reach."""
         return num_bytes / (self.gpu.hbm_gb_per_s * self.achievable.optimizer_hbm) * 1e-6
 
+    def host_ms(self, op: Operation) -> float:
+        """Host time to launch `op` from an eager framework."""
+        return host_operations(op) * self.achievable.host_launch_us * 1e-3
+
     def collective(self, op: Collective) -> Priced:
         """The fastest algorithm and protocol for `op` on the group that performs it."""
         return self.collective_on(op, self.placement.group(op.group))
@@ -112,6 +116,30 @@ class KernelModels:
         return priced
 
 
+LINEAR_OPERATIONS: Final = 14.2
+"""Eager operations whose host time one GEMM of a training framework's linear layer takes: Transformer
+Engine's layer, forward and backward, three GEMMs of 1024 x 1024 x 1024 on H100: 573.8 us
+(NVIDIA/TransformerEngine issue 445) over three times the 13.48 us of `host_launch_us` there. Attention
+modules are counted alike."""
+PLAIN_OPERATIONS: Final = 4.3
+"""The same for torch's linear layer: 175.7 us (same issue). Collectives are counted alike."""
+EXPERT_OPERATIONS: Final = 3.0
+"""More for each expert of a grouped layer that loops over them: a slice, an allocation, a launch
+(NVIDIA/TransformerEngine issue 1499 names them as its overhead)."""
+
+
+def host_operations(op: Operation) -> float:
+    """Eager operations that launching `op` costs the host: one per elementwise kernel."""
+    if isinstance(op, MemoryPass):
+        return float(op.launches)
+    if isinstance(op, AttentionCore):
+        return LINEAR_OPERATIONS
+    if isinstance(op, Gemm) and op.call != "plain":
+        loops = op.batch if op.call == "grouped" else 0
+        return LINEAR_OPERATIONS + EXPERT_OPERATIONS * loops
+    return PLAIN_OPERATIONS
+
+
 def gemm_factor(op: Gemm, achievable: Achievable) -> float:
     """Achieved fraction of the GEMM model's rate, by precision, direction and kind of kernel.
 
@@ -122,7 +150,7 @@ def gemm_factor(op: Gemm, achievable: Achievable) -> float:
     dense = a.gemm_fp8 if fp8 else a.gemm_bf16
     if backward:
         dense = (a.gemm_fp8_backward if fp8 else a.gemm_bf16_backward) or dense
-    if not op.experts:
+    if op.call != "grouped":
         return dense
     if fp8:
         return (a.grouped_fp8_backward if backward else a.grouped_fp8) or dense

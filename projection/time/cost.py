@@ -15,6 +15,8 @@ class Cost(NamedTuple):
     context_parallel: float = 0.0
     expert_parallel: float = 0.0
     fsdp: float = 0.0
+    host: float = 0.0
+    """The GPU waits for the host to launch kernels."""
 
     @property
     def compute(self) -> float:
@@ -38,6 +40,7 @@ class Cost(NamedTuple):
             context_parallel=self.context_parallel,
             expert_parallel=self.expert_parallel,
             fsdp=self.fsdp,
+            host=self.host,
         )
 
 

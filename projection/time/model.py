@@ -170,7 +170,8 @@ class TimeModel:
             return fsdp_times(kind, parameters, times_of(kind), models)
 
         distinct = {plan for row in plans for plan in row}
-        priced = {plan: chunk_times(plan, times_of, fsdp_of) for plan in distinct}
+        splits = schedule.splits_backward
+        priced = {plan: chunk_times(plan, times_of, fsdp_of, splits=splits) for plan in distinct}
         chunks = tuple(tuple(priced[plan] for plan in row) for row in plans)
         hidden = self._workload.architecture.hidden_size
         p2p, algorithms = p2p_delays(schedule, shape.residual_tokens, hidden, models)

@@ -75,8 +75,9 @@ def _gemms(
 ) -> tuple[Operation, ...]:
     """One of the layer's GEMMs: as one kernel, or one per expert where no kernel groups them."""
     if linear.grouped:
-        return (Gemm(name, *dims, linear.batch, linear.dtype, layout, linear.experts),)
-    return (Gemm(name, *dims, 1, linear.dtype, layout),) * linear.batch
+        call: Literal["linear", "grouped"] = "grouped" if linear.experts else "linear"
+        return (Gemm(name, *dims, linear.batch, linear.dtype, layout, call),)
+    return (Gemm(name, *dims, 1, linear.dtype, layout, "linear"),) * linear.batch
 
 
 def _weight_cast(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
