@@ -11,7 +11,7 @@ from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
-from projection.work.context import work_shape
+from projection.work.context import Shapes
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
 from projection.work.recompute import NOTHING, SelectiveRecompute, selective
@@ -46,6 +46,7 @@ class MemoryModel:
         self._workload = workload
         self._cluster = cluster
         self._catalog = catalog
+        self.shapes = Shapes(workload)
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
         self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
@@ -55,7 +56,7 @@ class MemoryModel:
     def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
         """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
         load = moe_imbalance(self._workload, self._cluster, trial.ep).layer
-        shape = work_shape(trial, self._workload, routed_load=load)
+        shape = self.shapes.of(trial, routed_load=load)
         context = MemoryContext(
             regime=self._regime,
             sharding=sharding_of(trial, degrees),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from projection.hashed import HashedOnce
 from projection.stages import Chunk
 from projection.work.layer import EMBEDDING, OUTPUT, LayerKind, kind_of_layer, kind_of_mtp
 from projection.work.recompute import full
@@ -19,8 +20,10 @@ class KindCount:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkPlan:
+class ChunkPlan(HashedOnce):
     """The units of a chunk by kind, and the recomputed runs of layers behind each kept input."""
+
+    __hash__ = HashedOnce.__hash__
 
     counts: tuple[KindCount, ...]
     kept_inputs: int

@@ -1,7 +1,6 @@
 """A layer's work, module by module: the one description behind memory and time."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from projection import parameters
 from projection.operations import LayerWork, ModuleWork, Parameters, SavedTensor
@@ -25,8 +24,7 @@ from schemas.architecture import Architecture
 Block = Literal["decoder", "embedding", "output", "mtp"]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerKind(NamedTuple):
     """Layers of one kind do the same work."""
 
     block: Block
