@@ -14,12 +14,13 @@ from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
 from projection.placement import Placement
 from projection.profiles import achievable
+from projection.schedules import Timeline
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
 from projection.zero_delta import trial_warnings, zero_delta_reasons
 from schemas.cluster import Cluster
-from schemas.errors import ScheduleError, WorkloadError
+from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial, trial_id_of
@@ -64,6 +65,16 @@ class Oracle:
     def memory(self, trial: NormalTrial) -> Evaluation:
         """Memory of `trial` alone: what the memory filter asks before paying for time."""
         return self._evaluate(trial, "memory_only")
+
+    def timeline(self, trial: NormalTrial) -> Timeline:
+        """The pipeline of one iteration of `trial`, pass by pass.
+
+        Raises UserError when it is impossible, with the reason.
+        """
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
+        if isinstance(sizes, Impossible):
+            raise UserError(sizes.reason)
+        return self._time_model().timeline(trial, sizes)
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)

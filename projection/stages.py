@@ -4,10 +4,10 @@ A virtual stage is a run of consecutive layers; there are pp · vpp of them in m
 chunk own one each: round-robin for interleaved schedules, V-shaped for the zero-bubble V family.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import schemas.layout
 from projection.schedules import stage_of
 from schemas.architecture import Architecture
 from schemas.errors import WorkloadError
@@ -130,64 +130,26 @@ def _consecutive(counts: tuple[int, ...], mtp: int) -> tuple[Chunk, ...]:
     return tuple(stages)
 
 
-MAX_LAYOUT_SYMBOLS = 100_000
-"""A layout this long is a typing error, not a model."""
-
-_REPEAT = re.compile(r"\(([^()]*)\)\*(\d+)|([EtmL])\*(\d+)")
-
-
 def parse_layout(layout: str, architecture: Architecture, num_stages: int) -> tuple[Chunk, ...]:
-    """The stages of a Megatron layout string such as ``Et*3|t*4|(t*2|)*3,mL``.
+    """The stages of a layout string (grammar: `schemas.layout`) as chunks of this model.
 
-    Stages are split by ``|`` in model order; E embedding, t decoder layer, m MTP depth, L output
-    head; ``x*n`` and ``(…)*n`` repeat; commas only separate. A layout without m has its MTP depths
-    with the output head.
+    A layout without m has its MTP depths with the output head.
 
     Raises:
-        WorkloadError: an unknown letter, or counts that are not this model's.
+        WorkloadError: it is malformed, or its counts are not this model's.
     """
-    text = re.sub(r"[\s,]", "", layout)
-    while (match := _REPEAT.search(text)) is not None:
-        body, times = (match[1], match[2]) if match[1] is not None else (match[3], match[4])
-        if len(text) + len(body) * int(times) > MAX_LAYOUT_SYMBOLS:
-            raise WorkloadError(
-                f"pipeline layout {layout!r} repeats to more than {MAX_LAYOUT_SYMBOLS} symbols"
-            )
-        text = text[: match.start()] + body * int(times) + text[match.end() :]
-    unknown = sorted(set(text) - set("EtmL|"))
-    if unknown:
-        raise WorkloadError(f"pipeline layout {layout!r} has unknown symbol {unknown[0]!r}")
-    parts = text.split("|")
-    _check_layout(layout, parts, architecture, num_stages)
+    try:
+        parsed = schemas.layout.parse_layout(layout)
+        schemas.layout.check_layout(
+            parsed, architecture.num_layers, architecture.mtp_num_layers, num_stages, 1
+        )
+    except schemas.layout.LayoutError as error:
+        raise WorkloadError(f"pipeline layout {layout!r}: {error}") from error
+    placed = any(part.mtp for part in parsed)
     stages, start = [], 0
-    for stage, part in enumerate(parts):
-        count = part.count("t")
-        mtp = part.count("m") if "m" in text else architecture.mtp_num_layers * ("L" in part)
-        stages.append(
-            Chunk(stage, tuple(range(start, start + count)), "E" in part, "L" in part, mtp)
-        )
-        start += count
+    for stage, part in enumerate(parsed):
+        mtp = part.mtp if placed else architecture.mtp_num_layers * part.loss
+        layers = tuple(range(start, start + part.layers))
+        stages.append(Chunk(stage, layers, part.embedding, part.loss, mtp))
+        start += part.layers
     return tuple(stages)
-
-
-def _check_layout(
-    layout: str, parts: list[str], architecture: Architecture, num_stages: int
-) -> None:
-    """Raise WorkloadError unless the layout is one of this model over `num_stages` stages."""
-    if len(parts) != num_stages:
-        raise WorkloadError(
-            f"pipeline layout {layout!r} has {len(parts)} stages, pp·vpp is {num_stages}"
-        )
-    text = "".join(parts)
-    layers = text.count("t")
-    if layers != architecture.num_layers:
-        raise WorkloadError(
-            f"pipeline layout {layout!r} has {layers} layers, the model {architecture.num_layers}"
-        )
-    if text.count("E") != 1 or text.count("L") != 1:
-        raise WorkloadError(f"pipeline layout {layout!r} needs exactly one E and one L")
-    if "m" in text and text.count("m") != architecture.mtp_num_layers:
-        raise WorkloadError(
-            f"pipeline layout {layout!r} has {text.count('m')} MTP depths, "
-            f"the model {architecture.mtp_num_layers}"
-        )

@@ -81,7 +81,7 @@ def check_layout(
     if placed not in (0, mtp):
         raise LayoutError(f"the layout has {placed} prediction layers, mtp_num_layers is {mtp}")
     if vpp is not None and len(stages) != pp * vpp:
-        raise LayoutError(f"the layout has {len(stages)} stages, pp·vpp = {pp}·{vpp} = {pp * vpp}")
+        raise LayoutError(f"the layout has {len(stages)} stages, pp·vpp is {pp * vpp}")
     if len(stages) % pp:
         raise LayoutError(f"the layout has {len(stages)} stages, which pp = {pp} does not divide")
     return len(stages) // pp

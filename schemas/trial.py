@@ -35,6 +35,18 @@ SCHEDULE_ALIASES = {
 }
 """The guide's and the framework's spellings of our schedule names."""
 
+PP_ALGORITHM: dict[Schedule, str] = {
+    "1f1b": "1f1b",
+    "interleaved": "1f1b-interleaved",
+    "zero-bubble": "zero-bubble",
+    "zb-heuristic": "zero-bubble-heuristic",
+    "zbv-formatted": "zbv-formatted",
+    "zbv-greedy-half": "v-half",
+    "zbv-greedy-min": "v-min",
+    "ilp": "seaailab-ilp",
+}
+"""Our schedules in Primus' spelling of `pp_algorithm`."""
+
 SPLIT_BACKWARD = frozenset(
     {"zero-bubble", "zb-heuristic", "zbv-formatted", "zbv-greedy-half", "zbv-greedy-min", "ilp"}
 )

@@ -7,20 +7,8 @@ validate_args (FSDP2), and the shipped recipes that use these features.
 from typing import Any
 
 from projection.legality.schedule_names import splits_backward
-from schemas.trial import NormalTrial, Schedule
+from schemas.trial import PP_ALGORITHM, NormalTrial
 from schemas.workload import Workload
-
-PP_ALGORITHM: dict[Schedule, str] = {
-    "1f1b": "1f1b",
-    "interleaved": "1f1b-interleaved",
-    "zero-bubble": "zero-bubble",
-    "zb-heuristic": "zero-bubble-heuristic",
-    "zbv-formatted": "zbv-formatted",
-    "zbv-greedy-half": "v-half",
-    "zbv-greedy-min": "v-min",
-    "ilp": "seaailab-ilp",
-}
-"""Our schedules in the framework's spelling of `pp_algorithm`."""
 
 
 def derived_settings(trial: NormalTrial, workload: Workload) -> dict[str, Any]:

@@ -175,11 +175,16 @@ def inherited_etp(tp: int, base: NormalTrial) -> int:
 
 def inherited_vpp(pp: int, base: NormalTrial) -> int:
     """The workload's chunks per rank; one when the pipeline is given up."""
-    return 1 if pp == 1 else base.vpp
+    return 1 if pp == 1 != base.pp else base.vpp
 
 
 def inherited_schedule(pp: int, vpp: int, base: NormalTrial) -> Schedule:
-    """The workload's schedule where it runs at all; else what needs no flag."""
+    """The workload's schedule where it runs at all; else what needs no flag.
+
+    With the workload's own (pp, vpp) it is the file's, run or not: the rules judge that.
+    """
+    if (pp, vpp) == (base.pp, base.vpp):
+        return base.pp_schedule
     if pp == 1 and vpp == 1:
         return "1f1b"
     return base.pp_schedule if admits(base.pp_schedule, vpp) else plain_schedule(vpp)

@@ -1,16 +1,12 @@
 """How many decoder layers each virtual pipeline stage holds, and what makes a split impossible.
 
 A split is given by a layout string, by the layer counts of the first and last rank, or, with
-neither, is even. Layouts are Megatron's: stages separated by ``|`` in model order, ``E`` embedding,
-``t`` decoder layer, ``m`` multi-token-prediction depth, ``L`` loss, ``x*n`` and ``(…)*n`` repeats.
+neither, is even. The grammar of layouts is `schemas.layout`'s.
 """
 
-import re
 from functools import lru_cache
 
-_REPEAT = re.compile(r"\(([^()]*)\)\*(\d+)|([EtmL])\*(\d+)")
-_MAX_LAYOUT_SYMBOLS = 100_000
-"""A layout this long is a typing error, not a model."""
+from schemas.layout import LayoutError, check_layout, parse_layout
 
 
 @lru_cache(maxsize=1024)
@@ -18,18 +14,9 @@ def layout_layers(layout: str) -> tuple[int, ...]:
     """Decoder layers of each stage of a layout, in model order.
 
     Raises:
-        ValueError: a symbol the format does not have, or a repeat without end.
+        LayoutError: it is malformed.
     """
-    text = re.sub(r"[\s,]", "", layout)
-    while (match := _REPEAT.search(text)) is not None:
-        body, times = (match[1] or match[3], int(match[2] or match[4]))
-        if len(text) + len(body) * times > _MAX_LAYOUT_SYMBOLS:
-            raise ValueError(f"repeats to more than {_MAX_LAYOUT_SYMBOLS} symbols")
-        text = text[: match.start()] + body * times + text[match.end() :]
-    unknown = sorted(set(text) - set("EtmL|"))
-    if unknown:
-        raise ValueError(f"has the unknown symbol {unknown[0]!r}")
-    return tuple(stage.count("t") for stage in text.split("|"))
+    return tuple(stage.layers for stage in parse_layout(layout))
 
 
 def balanced_layout(num_layers: int, num_stages: int, *, mtp_depths: int = 0) -> str:
@@ -101,13 +88,10 @@ def split_problem(
 
 def _layout_problem(num_layers: int, pp: int, vpp: int, layout: str) -> str | None:
     try:
-        counts = layout_layers(layout)
-    except ValueError as error:
-        return f"the pipeline layout {layout!r} {error}"
-    if len(counts) != pp * vpp:
-        return f"the pipeline layout has {len(counts)} stages, pp·vpp = {pp}·{vpp} = {pp * vpp}"
-    if sum(counts) != num_layers:
-        return f"the pipeline layout has {sum(counts)} decoder layers, the model has {num_layers}"
+        stages = parse_layout(layout)
+        check_layout(stages, num_layers, sum(stage.mtp for stage in stages), pp, vpp)
+    except LayoutError as error:
+        return f"pipeline layout {layout!r}: {error}"
     return None
 
 

@@ -81,12 +81,7 @@ def pipeline_times(
     if schedule.pp == 1:
         breakdown = _classes(per_rank[0])
         return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0)
-    durations = Durations(
-        *(
-            tuple(tuple(getattr(chunk, phase).total for chunk in rank) for rank in chunks)
-            for phase in ("forward", "input_grad", "weight_grad")
-        )
-    )
+    durations = durations_of(chunks)
     timeline = simulate(schedule, durations, p2p)
     instant = simulate(schedule, durations) if any(p2p.forward) else timeline
     waiting = timeline.makespan_ms - instant.makespan_ms
@@ -99,6 +94,16 @@ def pipeline_times(
         makespan_ms=sum(breakdown.values()),
         bubble_ratio=timeline.bubble_ratio,
         busiest=busiest,
+    )
+
+
+def durations_of(chunks: Sequence[Sequence[ChunkTimes]]) -> Durations:
+    """Milliseconds of each pass of every chunk, by [rank][chunk]."""
+    return Durations(
+        *(
+            tuple(tuple(getattr(chunk, phase).total for chunk in rank) for rank in chunks)
+            for phase in ("forward", "input_grad", "weight_grad")
+        )
     )
 
 

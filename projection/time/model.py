@@ -10,7 +10,7 @@ from projection.memory.model import MemoryModel, fp8_weights, sharding_of
 from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
 from projection.placement import Group, Placement
-from projection.schedules import build
+from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
 from projection.time.chunks import (
     ChunkTimes,
     FsdpOf,
@@ -26,7 +26,12 @@ from projection.time.data_parallel import (
     rank_messages,
 )
 from projection.time.fsdp import NO_FSDP, FsdpTimes, fsdp_times
-from projection.time.iteration import PipelineTimes, p2p_delays, pipeline_times
+from projection.time.iteration import (
+    PipelineTimes,
+    durations_of,
+    p2p_delays,
+    pipeline_times,
+)
 from projection.time.layers import LayerPricing, LayerTimes, layer_times
 from projection.time.optimizer import optimizer_step_ms
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
@@ -55,8 +60,10 @@ class TimeReport:
 class _Pipeline:
     """A trial's pipeline with everything later parts need of it."""
 
+    schedule: PipelineSchedule
     times: PipelineTimes
     chunks: tuple[tuple[ChunkTimes, ...], ...]
+    p2p: P2P
     comm_ms: dict[str, float]
     comm_algorithms: dict[str, str]
 
@@ -112,6 +119,13 @@ class TimeModel:
             comm_ms={name: value for name, value in comm.items() if value},
             comm_algorithms={n: a for n, a in algorithms.items() if comm.get(n)},
         )
+
+    def timeline(self, trial: NormalTrial, degrees: Degrees) -> Timeline:
+        """The pipeline of one iteration, pass by pass; raises as `report` does."""
+        load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
+        shape = work_shape(trial, self._workload, routed_load=load)
+        pipeline = self._pipeline(trial, degrees, shape, self._models_for(trial, degrees))
+        return simulate(pipeline.schedule, durations_of(pipeline.chunks), pipeline.p2p)
 
     def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
         """Kernel models on the trial's rank placement."""
@@ -196,7 +210,7 @@ class TimeModel:
             plans[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
-        found = _Pipeline(times, chunks, comm, algorithms)
+        found = _Pipeline(schedule, times, chunks, p2p, comm, algorithms)
         return remember(self._pipelines, key, found)
 
     def _view(
@@ -265,7 +279,7 @@ class TimeModel:
             pairs = list(zip(rows, windows, strict=True))
             exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
             exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)
-            for row in set(rows):
+            for row in dict.fromkeys(rows):  # not a set: its order differs between processes
                 algorithms.update(row.algorithms())
         exposed["tied_embedding_allreduce"] = self._tied_embeddings(
             trial, shape, models, algorithms

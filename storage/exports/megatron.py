@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.trial import NormalTrial
+from schemas.trial import PP_ALGORITHM, NormalTrial
 from schemas.workload import Workload
-from storage.exports.primus import MEGATRON_SCHEDULES, PP_ALGORITHM
+from storage.exports.primus import MEGATRON_SCHEDULES
 
 
 def megatron_arguments(

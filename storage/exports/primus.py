@@ -6,21 +6,9 @@ a preset sets it.
 
 from typing import Any
 
-from schemas.trial import NormalTrial, Schedule
+from schemas.trial import PP_ALGORITHM, NormalTrial
 from schemas.workload import Workload
 from storage.exports.knobs import MOE_COMMUNICATION, RECOMPUTE, SHARDING, differs
-
-PP_ALGORITHM: dict[Schedule, str] = {
-    "1f1b": "1f1b",
-    "interleaved": "1f1b-interleaved",
-    "zero-bubble": "zero-bubble",
-    "zb-heuristic": "zero-bubble-heuristic",
-    "zbv-formatted": "zbv-formatted",
-    "zbv-greedy-half": "v-half",
-    "zbv-greedy-min": "v-min",
-    "ilp": "seaailab-ilp",
-}
-"""Our names of schedules in Primus' `pp_algorithm`."""
 
 MEGATRON_SCHEDULES = frozenset({"1f1b", "interleaved"})
 """What Megatron-LM runs by itself, with no patch installed."""

@@ -7,11 +7,10 @@ from typing import Any
 
 from schemas.evaluation import Evaluation
 from schemas.recipe import Recipe
-from schemas.trial import NormalTrial
+from schemas.trial import PP_ALGORITHM, NormalTrial
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
 from storage.exports.primus import (
-    PP_ALGORITHM,
     changed_settings,
     overrides_in,
     overrides_of,

@@ -165,7 +165,7 @@ def test_every_folder_with_python_is_a_package() -> None:
 
 
 def test_paths_named_in_the_docs_exist() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md")]
     tops = "|".join((*PACKAGES, "tests", "docs", "examples", "benchmarks", "scripts", r"\.ci"))
     missing = [
         f"{page.name}: {name}"

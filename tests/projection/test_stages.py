@@ -95,11 +95,11 @@ def test_layout_repeats_may_be_nested() -> None:
     ("layout", "problem"),
     [
         ("Et*80L", "1 stages, pp·vpp is 2"),
-        ("Et*40|t*39L", "79 layers, the model 80"),
-        ("t*40|t*40L", "exactly one E and one L"),
-        ("Ex*40|t*40L", "unknown symbol"),
-        ("E(t*9000)*9000|t*40L", "repeats to more than"),
-        ("Et*40|t*40mL", "1 MTP depths, the model 0"),
+        ("Et*40|t*39L", "79 decoder layers, num_layers is 80"),
+        ("t*40|t*40L", "begins with E"),
+        ("Ex*40|t*40L", "not part of a layout"),
+        ("E(t*9000)*9000|t*40L", "more than 20000 layers"),
+        ("Et*40|t*40mL", "1 prediction layers, mtp_num_layers is 0"),
     ],
 )
 def test_a_layout_of_another_model_is_refused_with_its_numbers(layout: str, problem: str) -> None:

@@ -95,7 +95,7 @@ def test_stages_and_layers_must_add_up() -> None:
     assert check_layout(stages, 61, 1, pp=16, vpp=2) == 2
     with pytest.raises(LayoutError, match="has 61 decoder layers, num_layers is 60"):
         check_layout(stages, 60, 0, pp=16, vpp=None)
-    with pytest.raises(LayoutError, match="has 32 stages, pp·vpp = 16·4 = 64"):
+    with pytest.raises(LayoutError, match="has 32 stages, pp·vpp is 64"):
         check_layout(stages, 61, 0, pp=16, vpp=4)
     with pytest.raises(LayoutError, match="has 32 stages, which pp = 5 does not divide"):
         check_layout(stages, 61, 0, pp=5, vpp=None)

@@ -170,7 +170,7 @@ CASES = [
     Case(
         "layout_mismatch",
         {},
-        "the pipeline layout has 4 decoder layers, the model has 56",
+        "the layout has 4 decoder layers, num_layers is 56",
         mixtral_8x22b(layout="Et|t|t|t,L"),
     ),
     Case("vpp_needs_pp", {"pp": 1, "vpp": 2}, "vpp 2 needs pp > 1"),

@@ -138,7 +138,7 @@ def test_chunks_per_rank_have_four_spellings(resolve, stated, vpp: int) -> None:
                 "pipeline_model_parallel_layout": "Et*8|t*8|t*8|t*8,L",
                 "virtual_pipeline_model_parallel_size": 2,
             },
-            "has 4 stages, pp·vpp = 4·2 = 8",
+            "has 4 stages, pp·vpp is 8",
         ),
         ({"pipeline_model_parallel_layout": "eval(1)"}, "is not part of a layout"),
         (

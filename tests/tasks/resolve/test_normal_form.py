@@ -10,7 +10,7 @@ from projection.legality import normalise
 from schemas.trial import TrialConfig
 
 ALWAYS: dict[str, st.SearchStrategy[Any]] = {
-    "pipeline_model_parallel_size": st.sampled_from([2, 4]),
+    "pipeline_model_parallel_size": st.sampled_from([1, 2, 4]),
     "recompute_method": st.sampled_from(["block", "uniform"]),
     "recompute_num_layers": st.integers(0, 40),
 }
@@ -27,6 +27,9 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "fp8": st.sampled_from([None, "hybrid", "e4m3"]),
     "overlap_grad_reduce": st.booleans(),
     "use_torch_fsdp2": st.booleans(),
+    "patch_zero_bubble": st.booleans(),
+    "patch_primus_pipeline": st.booleans(),
+    "pp_algorithm": st.sampled_from(["1f1b", "zbv-formatted", "v-half"]),
 }
 
 

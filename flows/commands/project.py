@@ -1,0 +1,122 @@
+"""`refold project`: one evaluation, or one per line of a file, without a search."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.options import (
+    GemmBackend,
+    Json,
+    MemoryRegime,
+    ModelPath,
+    Settings,
+    examples,
+)
+from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from schemas.evaluation import Evaluation
+
+EXAMPLES = examples(
+    "refold project workload.yaml cluster.yaml",
+    "refold project workload.yaml cluster.yaml --set pp=4 --set fp8=hybrid --json",
+    "refold project --batch questions.jsonl > answers.jsonl",
+    """echo '{"workload": "w.yaml", "cluster": "c.yaml", "set": {"pp": 4}}' | """
+    "refold project --batch -",
+)
+ILLEGAL = 1
+BAD_LINES = 2
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the verb."""
+    app.command("project", epilog=EXAMPLES)(project)
+
+
+def project(
+    workload: Annotated[
+        Path | None,
+        typer.Argument(metavar="[WORKLOAD]", help="Primus pretrain YAML.", show_default=False),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CLUSTER]", help="Target-cluster YAML.", show_default=False),
+    ] = None,
+    settings: Settings = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help=(
+                'One question per line ({"workload": …, "cluster": …, "set": {…}}; "-": stdin), '
+                "one JSON answer per line in the same order."
+            ),
+        ),
+    ] = None,
+    model_path: ModelPath = None,
+    gemm_backend: GemmBackend = "auto",
+    memory_regime: MemoryRegime = "config",
+    as_json: Json = False,
+) -> None:
+    """Project memory and time of one configuration, or of many."""
+    from tasks.projections import Projector
+
+    projector = Projector(
+        model_path=tuple(model_path or ()), gemm_backend=gemm_backend, memory_regime=memory_regime
+    )
+    if batch is not None:
+        if settings:
+            raise UserError("--set is for one configuration; in a batch each line has its own")
+        defaults = {"workload": workload, "cluster": cluster}
+        _batch(projector, batch, {k: str(v) for k, v in defaults.items() if v is not None})
+        return
+    if workload is None or cluster is None:
+        raise UserError("name a WORKLOAD and a CLUSTER, or --batch FILE.jsonl")
+    from tasks.settings import parse_settings
+
+    evaluation = projector.project(workload, cluster, parse_settings(settings or ()))
+    _print(evaluation, as_json=as_json)
+    if not evaluation.legal:
+        raise typer.Exit(ILLEGAL)
+
+
+def _batch(projector: object, batch: Path, defaults: dict[str, str]) -> None:
+    from tasks.projections import Projector, answer_lines
+
+    assert isinstance(projector, Projector)
+    bad = 0
+    for answer in answer_lines(projector, _lines(batch), defaults):
+        bad += answer.failed
+        sys.stdout.write(answer.text + "\n")
+        if str(batch) == "-":
+            sys.stdout.flush()  # somebody may be waiting for it before asking the next
+    sys.stdout.flush()
+    if bad:
+        from flows.verbs import report
+
+        report(f"{bad} of the lines could not be answered; each says why under error", None)
+        raise typer.Exit(BAD_LINES)
+
+
+def _lines(batch: Path) -> Iterator[str]:
+    if str(batch) == "-":
+        yield from sys.stdin
+        return
+    try:
+        with batch.open(encoding="utf-8") as file:
+            yield from file
+    except OSError as error:
+        raise UserError(f"{batch}: {error.strerror}") from error
+
+
+def _print(evaluation: "Evaluation", *, as_json: bool) -> None:
+    from flows.evaluation_view import print_evaluation
+    from flows.terminal import print_json
+
+    if as_json:
+        print_json(evaluation)
+    else:
+        print_evaluation(evaluation)

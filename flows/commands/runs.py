@@ -1,0 +1,214 @@
+"""Verbs about runs in the store: what there is, what happened, and is it intact."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.options import Json, RunId, StoreOption, examples
+
+if TYPE_CHECKING:
+    from storage import State
+    from storage.state import Trial
+
+DAMAGED = 4
+
+RUNS_EXAMPLES = examples("refold runs", "refold runs --store /data/refold --json")
+SHOW_EXAMPLES = examples("refold show latest", "refold show latest --events --json")
+EXPORT_EXAMPLES = examples("refold export latest", "refold export latest --out-dir /tmp/again")
+VERIFY_EXAMPLES = examples("refold verify latest", "refold verify latest --json")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the verbs."""
+    app.command("runs", epilog=RUNS_EXAMPLES)(runs)
+    app.command("show", epilog=SHOW_EXAMPLES)(show)
+    app.command("export", epilog=EXPORT_EXAMPLES)(export)
+    app.command("verify", epilog=VERIFY_EXAMPLES)(verify)
+
+
+def runs(store: StoreOption = None, as_json: Json = False) -> None:
+    """List the runs of the store, oldest first."""
+    from flows.opening import store_of
+    from flows.terminal import print_json, print_table
+    from storage import list_runs
+
+    found = list_runs(store_of(store))
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("run|", "status|", "workload on cluster", "scored>", "best tok/s/GPU>"),
+        [
+            (
+                run.run_id,
+                run.status,
+                f"{run.workload_name} on {run.cluster_name}",
+                f"{run.scored}/{run.proposed}",
+                _speed(run.best_tokens_per_s_per_gpu),
+            )
+            for run in found
+        ],
+    )
+    for run in found:
+        if run.problem:
+            print(f"{run.run_id}: {run.problem}")
+
+
+def show(
+    run_id: RunId,
+    store: StoreOption = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Every event, one per line, instead of the trials.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened in a run: spec, trials, recipe."""
+    from flows.opening import store_of
+    from storage import EventLog
+
+    place = store_of(store)
+    log = EventLog.open(place, place.find_run(run_id))
+    if events:
+        _print_events(log, as_json=as_json)
+        return
+    state = log.state()
+    if as_json:
+        from flows.terminal import print_json
+
+        print_json(state_as_dict(state))
+    else:
+        _print_state(state)
+
+
+def export(
+    run_id: RunId,
+    store: StoreOption = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder for artefacts.", show_default="where the run put them"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's artefacts again, byte-identical, from its log."""
+    from flows.artefacts import export_run
+    from flows.opening import store_of
+    from flows.terminal import print_json
+
+    place = store_of(store)
+    written = export_run(place, place.find_run(run_id), out_dir)
+    if as_json:
+        print_json({"out_dir": str(written)})
+    else:
+        print(f"artefacts are in {written}")
+
+
+def verify(run_id: RunId, store: StoreOption = None, as_json: Json = False) -> None:
+    """Check that a run is intact: chain, columns, head, blobs.
+
+    Exits 4 when anything is damaged.
+    """
+    from flows.opening import store_of
+    from flows.terminal import print_json
+    from storage import verify as verify_run
+
+    place = store_of(store)
+    report = verify_run(place, place.find_run(run_id))
+    if as_json:
+        print_json({**report.model_dump(mode="json"), "ok": report.ok})
+    else:
+        print(
+            f"run {report.run_id}: {report.events} events in {report.segments} segments and"
+            f" {report.blobs} blobs are intact; head {report.head_hash}"
+        )
+        for warning in report.warnings:
+            print(f"warning: {warning}")
+        if report.problem:
+            print(f"DAMAGED: {report.problem}")
+    if not report.ok:
+        raise typer.Exit(DAMAGED)
+
+
+def _print_events(log: Any, *, as_json: bool) -> None:
+    from flows.terminal import json_line
+
+    for envelope, event in log.iterate():
+        if as_json:
+            print(json_line({**envelope.model_dump(mode="json"), "payload": event}))
+            continue
+        trial = "" if envelope.trial is None else f" #{envelope.trial}"
+        print(f"{envelope.seq:>5} {envelope.at:%H:%M:%S.%f} {envelope.type}{trial}")
+
+
+def state_as_dict(state: "State") -> dict[str, Any]:
+    """What `show --json` prints."""
+    return {
+        "run_id": state.run_id,
+        "as_of_event": state.head_seq,
+        "head_hash": state.head_hash,
+        "status": status_of(state),
+        "spec": state.spec,
+        "incumbent": state.incumbent,
+        "conservation": state.conservation._asdict(),
+        "finished": state.finished,
+        "trials": [
+            {
+                "trial": trial.number,
+                "round": trial.round,
+                "status": trial.status,
+                "proposed": trial.proposed,
+                "rejected": trial.rejected,
+                "scored": trial.scored,
+            }
+            for trial in state.trials.values()
+        ],
+    }
+
+
+def status_of(state: "State") -> str:
+    """finished, interrupted or open."""
+    if state.finished is not None:
+        return "finished"
+    return "open" if state.interrupted is None else "interrupted"
+
+
+def _print_state(state: "State") -> None:
+    from flows.terminal import print_table
+
+    spec = state.spec
+    print(f"run       {state.run_id} ({status_of(state)}, {state.head_seq + 1} events)")
+    print(f"workload  {spec.workload_name} on {spec.cluster_name}")
+    print(f"signature {' '.join(f'{k} {v}' for k, v in spec.signature.model_dump().items())}")
+    for line in spec.lesser_paths:
+        print(f"note      {line}")
+    print_table(
+        ("#>", "rule|", "configuration", "tokens/s/GPU>", "GB/GPU>", "verdict|"),
+        [_trial_row(trial, state.incumbent) for trial in state.trials.values()],
+    )
+    if state.finished is not None:
+        print(f"finished: {state.finished.why}")
+        for line in state.finished.binding_constraints:
+            print(f"  {line}")
+
+
+def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
+    evaluation = trial.evaluation
+    verdict = "in flight"
+    if trial.rejected is not None:
+        verdict = f"{trial.rejected.code}"
+    elif trial.scored is not None:
+        verdict = "fits" if trial.scored.evaluation.fits else "does not fit"
+        verdict += " ← best" if trial.number == incumbent else ""
+    memory = evaluation.memory_per_gpu_gb if evaluation else None
+    return (
+        trial.number,
+        trial.proposed.rule,
+        trial.proposed.tag,
+        _speed(trial.scored.evaluation.tokens_per_s_per_gpu if trial.scored else None),
+        "-" if memory is None else f"{memory:,.1f}",
+        verdict,
+    )
+
+
+def _speed(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

@@ -1,0 +1,146 @@
+"""`refold tune` and `refold resume`: the main job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from flows.options import GemmBackend, Json, MemoryRegime, ModelPath, RunId, StoreOption, examples
+from schemas.errors import EnvironmentMissing, UserError
+
+if TYPE_CHECKING:
+    from flows.requests import ResumeRequest, TuneRequest
+
+TUNE_EXAMPLES = examples(
+    "refold tune --workload workload.yaml --target-cluster cluster.yaml --seed-only",
+    "refold tune --workload w.yaml --target-cluster c.yaml --out-dir out --seed-budget 30",
+    "refold tune --workload w.yaml --target-cluster c.yaml --dry-run --seed-only",
+    "refold tune --workload w.yaml --target-cluster c.yaml --resume",
+)
+RESUME_EXAMPLES = examples("refold resume latest", "refold resume 20260102t0304 --json")
+
+Prefect = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefect/--no-prefect",
+        help="Run as a Prefect flow, with a temporary server if there is none; or in process.",
+        show_default="as a flow when an API is reachable",
+    ),
+]
+OutDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder for artefacts.", show_default="tuning_runs/<cluster name>"),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the verbs."""
+    app.command("tune", epilog=TUNE_EXAMPLES)(tune)
+    app.command("resume", epilog=RESUME_EXAMPLES)(resume)
+
+
+def tune(
+    workload: Annotated[Path, typer.Option(help="Primus pretrain YAML.", show_default=False)],
+    target_cluster: Annotated[Path, typer.Option(help="Target-cluster YAML.", show_default=False)],
+    out_dir: OutDir = None,
+    mode: Annotated[
+        Literal["dry", "memory-real", "full"],
+        typer.Option(help="dry: everything made up; memory-real: projected memory, made-up time."),
+    ] = "full",
+    profiling_mode: Annotated[
+        Literal["simulate", "benchmark", "both"],
+        typer.Option(help="simulate: no GPU. benchmark and both are not in this version."),
+    ] = "simulate",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Short for --mode dry.")] = False,
+    seed_only: Annotated[
+        bool, typer.Option("--seed-only", "--no-agent", help="Only the seed plan; no LLM.")
+    ] = False,
+    agent_only: Annotated[
+        bool, typer.Option("--agent-only", help="LLM rounds only: not in this version.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
+    ] = False,
+    seed_budget: Annotated[
+        int | None, typer.Option(min=1, help="Seed candidates at most.", show_default="12")
+    ] = None,
+    search: Annotated[
+        Literal["llm", "exhaustive", "tpe", "random"] | None,
+        typer.Option(help="Who proposes after the seeds.", show_default="nobody"),
+    ] = None,
+    llm: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Language model: not in this version.")
+    ] = None,
+    model_path: ModelPath = None,
+    store: StoreOption = None,
+    prefect: Prefect = None,
+    gemm_backend: GemmBackend = "auto",
+    memory_regime: MemoryRegime = "config",
+    as_json: Json = False,
+) -> None:
+    """Search for a workload's recipe on a cluster: the main job."""
+    from flows.requests import TuneRequest
+
+    if dry_run and mode not in ("dry", "full"):
+        raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
+    _refuse_what_is_not_there(profiling_mode, search, llm, agent_only=agent_only)
+    request = TuneRequest(
+        workload=workload,
+        target_cluster=target_cluster,
+        out_dir=out_dir,
+        store=store,
+        model_path=tuple(model_path or ()),
+        mode="dry" if dry_run else mode,
+        gemm_backend=gemm_backend,
+        memory_regime=memory_regime,
+        seed_budget=seed_budget,
+        resume=resume,
+    )
+    _run(request, prefect, seed_only=seed_only, as_json=as_json)
+
+
+def resume(
+    run_id: RunId,
+    store: StoreOption = None,
+    out_dir: OutDir = None,
+    prefect: Prefect = None,
+    as_json: Json = False,
+) -> None:
+    """Take up an unfinished run where its log ends."""
+    from flows.requests import ResumeRequest
+
+    request = ResumeRequest(run=run_id, store=store, out_dir=out_dir)
+    _run(request, prefect, seed_only=True, as_json=as_json)
+
+
+def _run(
+    request: "TuneRequest | ResumeRequest", prefect: bool | None, *, seed_only: bool, as_json: bool
+) -> None:
+    from flows.running import run_search
+
+    if not seed_only:
+        from flows.terminal import say
+
+        say("LLM rounds are not in this version: the seed plan alone proposes (--seed-only)")
+    run_search(request, prefect=prefect, as_json=as_json)
+
+
+def _refuse_what_is_not_there(
+    profiling_mode: str, search: str | None, llm: str | None, *, agent_only: bool
+) -> None:
+    """Raises EnvironmentMissing for what was asked for by name and this version does not have."""
+    seeds = "--seed-only runs the deterministic seed plan"
+    if profiling_mode != "simulate":
+        raise EnvironmentMissing(
+            f"--profiling-mode {profiling_mode} is not in this version: it projects, nothing is"
+            " measured",
+            hint="leave it out, or say --profiling-mode simulate",
+        )
+    if agent_only:
+        raise EnvironmentMissing("--agent-only: LLM rounds are not in this version", hint=seeds)
+    if llm is not None:
+        raise EnvironmentMissing(f"--llm {llm}: LLM rounds are not in this version", hint=seeds)
+    if search is not None:
+        raise EnvironmentMissing(
+            f"--search {search} is not in this version: only the seed plan proposes", hint=seeds
+        )

@@ -1,0 +1,79 @@
+"""The one writer of a run: appends events and keeps the state they fold to."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from flows.interrupts import Shield
+from schemas.events import Envelope, Event
+from storage import Entry, EventLog, State, fold
+
+Listener = Callable[[Event, Envelope], None]
+"""Told of each event once it is on disk, with where it stands in its run."""
+
+
+class Ledger:
+    """An open event log, its state as of the last append, and who is told of events."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        shield: Shield,
+        state: State | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self._log = log
+        self._shield = shield
+        self._state = state
+        self._unfolded: list[Envelope] = []
+        self._listeners = tuple(listeners)
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self._log.run_id
+
+    @property
+    def state(self) -> State:
+        """Everything the run knows."""
+        if self._unfolded:
+            self._state = fold(self._unfolded, self._state)
+            self._unfolded = []
+        assert self._state is not None, "a run begins with RunStarted"
+        return self._state
+
+    def record(self, *entries: Entry) -> None:
+        """Appends `entries` as one batch, durably, then tells the listeners.
+
+        Raises:
+            LogError: nothing was recorded.
+        """
+        with self._shield.raised():
+            envelopes = self._log.append(entries, self._log.next_seq)
+            self._unfolded += envelopes
+        for entry, envelope in zip(entries, envelopes, strict=True):
+            for listener in self._listeners:
+                listener(entry.event, envelope)
+
+    def put_blob(self, data: bytes) -> str:
+        """Keeps a large text beside the run; its SHA-256.
+
+        Raises:
+            LogError: it holds a secret, or the disk refused.
+        """
+        return self._log.put_blob(data)
+
+    def anchor(self) -> None:
+        """Anchors the head outside the run's folder."""
+        self._log.anchor_head()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._log.close()

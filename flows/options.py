@@ -1,0 +1,60 @@
+"""The options and arguments that several verbs share, each declared once."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+WorkloadFile = Annotated[
+    Path,
+    typer.Argument(metavar="WORKLOAD", help="Primus pretrain YAML.", show_default=False),
+]
+ClusterFile = Annotated[
+    Path,
+    typer.Argument(metavar="CLUSTER", help="Target-cluster YAML.", show_default=False),
+]
+ModelPath = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model-path",
+        help="Directory to look for model presets in, before the shipped ones; repeatable.",
+        show_default=False,
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="Where runs are kept.",
+        show_default="REFOLD_STORE, else ./.refold",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KNOB=VALUE",
+        help="Override one knob of the workload (pp=4, fp8=hybrid); repeatable.",
+        show_default=False,
+    ),
+]
+GemmBackend = Annotated[
+    Literal["auto", "origami", "tile"],
+    typer.Option(help="Model behind GEMM times; auto: Origami on AMD when installed, else tile."),
+]
+MemoryRegime = Annotated[
+    Literal["config", "paper"],
+    typer.Option(help="Bytes per parameter: the workload's own precision, or the paper's."),
+]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Run id, or an unambiguous beginning of one.", show_default=False
+    ),
+]
+
+
+def examples(*lines: str) -> str:
+    r"""An `--help` epilog: the lines as they are (`\b` keeps click from re-wrapping them)."""
+    return "\b\nExamples:\n" + "\n".join("  " + line for line in lines)

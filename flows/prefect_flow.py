@@ -1,0 +1,26 @@
+"""The Prefect flows of a search: what deployments point at and `--prefect` runs.
+
+Importing this module imports prefect; `flows.prefect_shell.prepare_environment` goes first.
+"""
+
+from prefect import flow
+
+from flows.prefect_shell import as_task, concealed
+from flows.progress import progress
+from flows.requests import ResumeRequest, TuneRequest
+from flows.tune import resume as resume_run
+from flows.tune import tune as run_tune
+
+
+@flow(name="refold-tune", persist_result=False)
+def tune(request: TuneRequest) -> str:
+    """Searches for the recipe of a workload on a cluster; returns the run's id."""
+    with concealed(), progress(request.store) as listeners:
+        return run_tune(request, stage=as_task, listeners=listeners)
+
+
+@flow(name="refold-resume", persist_result=False)
+def resume(request: ResumeRequest) -> str:
+    """Takes up an unfinished run; returns its id."""
+    with concealed(), progress(request.store) as listeners:
+        return resume_run(request, stage=as_task, listeners=listeners)

@@ -1,0 +1,197 @@
+"""What one sees while a search runs: drawn from the events as they reach the log, on stderr."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.ledger import Listener
+from flows.terminal import say
+from schemas.events import (
+    AxesDerived,
+    Envelope,
+    Event,
+    RoundStarted,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    TrialProposed,
+    TrialRejected,
+    TrialScored,
+)
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+@contextmanager
+def progress(store: str | None) -> Iterator[Sequence[Listener]]:
+    """A live display on a terminal, one plain line per phase and trial elsewhere.
+
+    `store` is the run's, as `--store` named it: how to resume is said with it.
+    """
+    announcements = (said_at_the_start, HowToResume(store))
+    if not sys.stderr.isatty():
+        yield (*announcements, PlainLines())
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from flows.terminal import console
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[incumbent]}"),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as display:
+        yield (*announcements, LiveDisplay(display))
+
+
+def said_at_the_start(event: Event, _: Envelope) -> None:
+    """What a run does without, and that its out-dir holds another run's artefacts."""
+    if not isinstance(event, RunStarted):
+        return
+    for line in event.lesser_paths:
+        say(f"note: {line}")
+    earlier = _run_in(Path(event.out_dir)) if event.out_dir else None
+    if earlier is not None:
+        say(f"{event.out_dir} holds run {earlier}; starting a new one (its log stays in the store)")
+
+
+def _run_in(out_dir: Path) -> str | None:
+    """The run whose summary lies in a folder."""
+    try:
+        summary = json.loads((out_dir / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return str(summary["run_id"]) if isinstance(summary, dict) and "run_id" in summary else None
+
+
+class HowToResume:
+    """Says it when the run is interrupted, whoever interrupted it."""
+
+    def __init__(self, store: str | None) -> None:
+        self._option = f" --store {store}" if store else ""
+
+    def __call__(self, event: Event, at: Envelope) -> None:
+        """One line, for RunInterrupted."""
+        if isinstance(event, RunInterrupted):
+            say(f"{event.why}: refold resume {at.run_id}{self._option} goes on from here")
+
+
+class Incumbent:
+    """The best fitting trial among the events seen."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.value = 0.0
+
+    def update(self, event: TrialScored, number: int | None) -> bool:
+        """Whether `event` is the new best."""
+        value = event.evaluation.tokens_per_s_per_gpu
+        if not event.evaluation.fits or value is None or value <= self.value:
+            return False
+        self.number, self.value = number, value
+        return True
+
+    def __str__(self) -> str:
+        if self.number is None:
+            return "no incumbent yet"
+        return f"best #{self.number}: {self.value:,.0f} tokens/s/GPU"
+
+
+class PlainLines:
+    """One line per thing that happened, for as long as somebody reads them."""
+
+    def __init__(self) -> None:
+        self._incumbent = Incumbent()
+        self._read = True
+
+    def __call__(self, event: Event, at: Envelope) -> None:
+        """Prints the event's line, if it has one."""
+        line = self._line(event, at.trial)
+        if not line or not self._read:
+            return
+        try:
+            print(line, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            self._read = False  # a search is not stopped by nobody watching it
+
+    def _line(self, event: Event, number: int | None) -> str | None:
+        match event:
+            case RunStarted():
+                return f"resolve       {event.workload_name} on {event.cluster_name}"
+            case AxesDerived():
+                return f"derive_axes   {len(event.axes.axes)} axes"
+            case RoundStarted():
+                return f"round         {event.planned} candidates from {event.proposer}"
+            case TrialRejected():
+                return f"memory_filter #{number:<3} rejected: {event.reason}"
+            case TrialScored():
+                return self._score_line(event, number)
+            case RunFinished():
+                return f"finish        {event.why}; {self._incumbent}"
+        return None
+
+    def _score_line(self, event: TrialScored, number: int | None) -> str:
+        evaluation = event.evaluation
+        best = " ← best" if self._incumbent.update(event, number) else ""
+        fits = "" if evaluation.fits else ", does not fit"
+        cached = ", from cache" if event.from_cache else ""
+        speed = evaluation.tokens_per_s_per_gpu or 0.0
+        memory = evaluation.memory_per_gpu_gb or 0.0
+        return (
+            f"score         #{number:<3} {speed:>9,.0f} tokens/s/GPU"
+            f" {memory:>7.1f} GB{fits}{cached}{best}"
+        )
+
+
+class LiveDisplay:
+    """A bar per round, with the phase, the trial in hand and the incumbent."""
+
+    def __init__(self, display: "Progress") -> None:
+        self._display = display
+        self._incumbent = Incumbent()
+        self._task: TaskID | None = None
+        self._tags: dict[int, str] = {}
+
+    def __call__(self, event: Event, at: Envelope) -> None:
+        """Moves the display on."""
+        number = at.trial
+        match event:
+            case RunStarted():
+                self._show(f"{event.workload_name} on {event.cluster_name}: deriving axes")
+            case AxesDerived():
+                self._show("planning seeds")
+            case RoundStarted():
+                self._start(event)
+            case TrialProposed() if number is not None:
+                self._tags[number] = event.tag or event.rule
+            case TrialRejected():
+                self._advance(f"filtering: #{number} {self._tags.get(number or 0, '')}")
+            case TrialScored():
+                self._incumbent.update(event, number)
+                self._advance(f"scoring: #{number} {self._tags.get(number or 0, '')}")
+
+    def _start(self, event: RoundStarted) -> None:
+        if self._task is not None:
+            self._display.remove_task(self._task)
+        self._task = self._display.add_task(
+            f"{event.proposer} round", total=event.planned, incumbent=str(self._incumbent)
+        )
+
+    def _show(self, description: str) -> None:
+        if self._task is None:
+            self._task = self._display.add_task(description, total=None, incumbent="")
+        else:
+            self._display.update(self._task, description=description)
+
+    def _advance(self, description: str) -> None:
+        if self._task is None:  # a resumed round: its start was another process's
+            self._task = self._display.add_task(description, total=None, incumbent="")
+        self._display.update(
+            self._task, advance=1, description=description[:44], incumbent=str(self._incumbent)
+        )

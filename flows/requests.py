@@ -1,0 +1,34 @@
+"""What a person asks of a search, as plain values: the parameters of a deployment."""
+
+from pathlib import Path
+from typing import Literal
+
+from schemas.model import FrozenModel
+from schemas.search import MemoryRegime, Mode
+
+GemmBackend = Literal["auto", "origami", "tile"]
+
+
+class TuneRequest(FrozenModel):
+    """A search to run. None: as the cluster file says, or the default."""
+
+    workload: Path
+    target_cluster: Path
+    out_dir: Path | None = None
+    store: str | None = None
+    model_path: tuple[Path, ...] = ()
+    mode: Mode = "full"
+    gemm_backend: GemmBackend = "auto"
+    memory_regime: MemoryRegime = "config"
+    seed_budget: int | None = None
+    resume: bool = False
+    """Continue the newest unfinished run with the same spec instead of starting one."""
+
+
+class ResumeRequest(FrozenModel):
+    """A run to take up again."""
+
+    run: str
+    store: str | None = None
+    out_dir: Path | None = None
+    """None: where the run was started with."""

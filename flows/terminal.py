@@ -1,0 +1,84 @@
+"""What verbs put on the terminal: JSON, tables of at most 100 columns, and lines."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_WIDTH = 100
+
+
+def print_json(value: Any) -> None:
+    """`value` on stdout as JSON, indented; pydantic models as their fields."""
+    print(json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False))
+
+
+def json_line(value: Any) -> str:
+    """`value` as JSON on one line."""
+    return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A console no wider than 100 columns; without colour where it is not a terminal."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal or made.width > MAX_WIDTH:
+        made.width = MAX_WIDTH
+    return made
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = ""
+) -> None:
+    """A table on stdout. A column whose name ends in `>` is right-aligned and never broken, one
+    whose name ends in `|` is never broken; the others wrap.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import JustifyMethod
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for name in columns:
+        if name.endswith((">", "|")):
+            justify: JustifyMethod = "right" if name.endswith(">") else "left"
+            table.add_column(name[:-1], justify=justify, no_wrap=True)
+        else:
+            table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    print(rendered(table), end="")
+
+
+def rendered(*parts: Any) -> str:
+    """What rich makes of `parts`. It is printed by us: rich exits the process on a broken pipe."""
+    out = console()
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    return captured.get()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.3g}"
+    return str(value)
+
+
+def say(line: str) -> None:
+    """One line about what is going on, on stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+"""The resolve step: two files become the values everything else is a function of."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import SecretStr
+
+from projection.gemm import GemmModel, gemm_model
+from projection.oracle import Oracle
+from projection.signature import signature_of
+from schemas.cluster import Cluster
+from schemas.errors import WorkloadError
+from schemas.search import LlmSettings, SearchSpec
+from schemas.signature import Signature
+from schemas.workload import Workload
+from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
+from tasks.resolve import resolve_cluster, resolve_workload
+from tasks.resolve.environment import search_dotenv
+from tasks.resolve.redaction import is_secret_key, redact
+from tasks.resolve.yaml_file import read_yaml
+
+SHIPPED = "refold:"
+"""How the names of files that ship with Refold begin."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A resolved workload, cluster and search. Holds no secret, and pickles."""
+
+    workload: Workload
+    cluster: Cluster
+    search: SearchSpec
+    warnings: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Every input file as read, secrets redacted, by path as given."""
+    llm_model: str | None = None
+    """The language model that is configured, if any."""
+    known_secrets: frozenset[SecretStr] = frozenset()
+    """Keys that must never be written."""
+
+    @cached_property
+    def gemm(self) -> GemmModel:
+        """The GEMM model of the search's backend on the cluster's GPU.
+
+        Raises:
+            EnvironmentMissing: the backend was asked for by name and is not installed.
+        """
+        return gemm_model(self.cluster.gpu, self.search.gemm_backend)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What a score depends on."""
+        return signature_of(self.workload, self.cluster, self.search, gemm=self.gemm)
+
+    @property
+    def lesser_paths(self) -> tuple[str, ...]:
+        """What this run does without, in words."""
+        wants_origami = self.cluster.gpu.vendor == "amd" and self.search.gemm_backend == "auto"
+        if wants_origami and self.gemm.name != "origami":
+            return (f"GEMM times from the {self.gemm.name} model: Origami is not installed",)
+        return ()
+
+    def oracle(self) -> Oracle:
+        """The oracle under this signature."""
+        return Oracle(self.workload, self.cluster, self.search, signature=self.signature.hashes)
+
+    def secrets(self) -> frozenset[str]:
+        """The keys as text, for a log that refuses to write them."""
+        return frozenset(secret.get_secret_value() for secret in self.known_secrets)
+
+    def fresh_evaluator(self) -> Callable[[], Evaluator]:
+        """`evaluator` for another process: pickles, and carries nothing that was computed here."""
+        return partial(Inputs.evaluator, replace(self, known_secrets=frozenset(), files={}))
+
+    def evaluator(self) -> Evaluator:
+        """Who answers for trials in the search's mode."""
+        if self.search.mode == "dry":
+            return Dry(self.workload, self.cluster, self.signature.hashes)
+        if self.search.mode == "memory-real":
+            return MemoryReal(self.oracle(), self.workload, self.cluster)
+        return Full(self.oracle())
+
+
+def resolve_pair(
+    workload: Path,
+    target_cluster: Path,
+    model_path: Sequence[Path] = (),
+    *,
+    env: Mapping[str, str] | None = None,
+    **search: Any,
+) -> Inputs:
+    """Both files resolved; `search` overrides fields of the cluster file's search.
+
+    Raises:
+        UserError: a file, a key in it or an override is wrong.
+    """
+    resolved = resolve_cluster(target_cluster, env=env)
+    job = resolve_workload(workload, model_path=model_path, env=env)
+    environment = search_dotenv(os.environ if env is None else env, Path.cwd())
+    budget = resolved.search.budget
+    if (seeds := search.pop("seed_budget", None)) is not None:
+        budget = budget.model_copy(update={"seed_budget": seeds})
+    changes = {key: value for key, value in search.items() if value is not None}
+    return Inputs(
+        workload=job,
+        cluster=resolved.cluster,
+        search=resolved.search.model_copy(update={**changes, "budget": budget}),
+        warnings=(*job.warnings, *resolved.warnings),
+        files={**_texts_of(job), **resolved.files},
+        llm_model=resolved.llm.model,
+        known_secrets=secrets_in(environment) | _key_of(resolved.llm),
+    )
+
+
+def secrets_in(environment: Mapping[str, str]) -> frozenset[SecretStr]:
+    """The values of variables whose names say that they are keys, `.env` files included."""
+    return frozenset(
+        SecretStr(value) for name, value in environment.items() if value and is_secret_key(name)
+    )
+
+
+def _key_of(llm: LlmSettings) -> frozenset[SecretStr]:
+    return frozenset() if llm.api_key is None else frozenset({llm.api_key})
+
+
+def _texts_of(workload: Workload) -> dict[str, str]:
+    """The user's own files behind a workload, without secrets; shipped presets have a version."""
+    own = [label for label in workload.files if not label.startswith(SHIPPED)]
+    texts = {}
+    for label in own:
+        document = read_yaml(Path(label), label, WorkloadError).document
+        texts[label] = yaml.safe_dump(redact(document), sort_keys=False, allow_unicode=True)
+    return texts

@@ -1,0 +1,27 @@
+"""Evaluations that were made before, by this run or another, under the same question."""
+
+from schemas.evaluation import Evaluation, Source
+from schemas.search import Mode
+from schemas.trial import NormalTrial
+from storage.evaluation_cache import EvaluationCache, ResultIdentity
+from tasks.inputs import Inputs
+from tasks.score import Known
+
+SOURCES: dict[Mode, Source] = {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
+"""What an evaluation of each mode calls its source."""
+
+
+def known_evaluations(cache: EvaluationCache, inputs: Inputs) -> Known:
+    """A lookup for the mode and signature of `inputs`; a damaged entry is a miss."""
+
+    def known(trial: NormalTrial) -> Evaluation | None:
+        identity = ResultIdentity(
+            trial_id=trial.trial_id,
+            signature=inputs.signature.hashes,
+            source=SOURCES[inputs.search.mode],
+            memory_regime=inputs.search.memory_regime,
+            cap_gb=inputs.cluster.cap_gb,
+        )
+        return cache.find(identity).evaluation
+
+    return known

@@ -1,0 +1,54 @@
+"""What is made once: a search that ran to its end, and a Prefect API with its database."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.requests import TuneRequest
+from flows.temporary_server import temporary_server
+from flows.tune import tune
+from storage import EventLog
+from tests.end_to_end.files import write_inputs
+from tests.end_to_end.made_once import Standing, Uninterrupted
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    workload, cluster = write_inputs(folder)
+    request = TuneRequest(
+        workload=workload,
+        target_cluster=cluster,
+        store=str(folder / "store"),
+        out_dir=folder / "out",
+        gemm_backend="tile",
+        seed_budget=24,
+    )
+    run_id = tune(request)
+    log = EventLog.open(folder / "store", run_id)
+    return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), log.state())
+
+
+@pytest.fixture(scope="session")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    home = tmp_path_factory.mktemp("prefect")
+    database = tmp_path_factory.mktemp("database") / "prefect.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_HOME", str(home))
+        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+        with temporary_server(home) as server:
+            server.ready()
+            _copy(home / "prefect.db", database)
+            yield Standing(server.url, home, database)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A consistent copy of a database that is in use."""
+    reading, writing = sqlite3.connect(source), sqlite3.connect(target)
+    try:
+        reading.backup(writing)
+    finally:
+        reading.close()
+        writing.close()

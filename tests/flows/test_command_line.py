@@ -1,0 +1,241 @@
+"""The command line as such: what it offers, how fast it starts, and how it ends."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+from flows.cli import app
+from flows.verbs import Verbs
+from schemas import errors
+from tests.flows.command import PROGRAM, ROOT, command_line, environment, refold
+
+FILES = ["WORKLOAD", "CLUSTER", "--model-path", "--json"]
+OFFERED = {
+    "tune": [
+        "--workload", "--target-cluster", "--out-dir", "--mode", "--profiling-mode", "--dry-run",
+        "--seed-only", "--no-agent", "--agent-only", "--resume", "--seed-budget", "--search",
+        "--llm", "--model-path", "--store", "--prefect", "--no-prefect", "--gemm-backend",
+        "--memory-regime", "--json",
+    ],
+    "resume": ["RUN", "--store", "--out-dir", "--prefect", "--no-prefect", "--json"],
+    "check": [*FILES, "--set"],
+    "axes": [*FILES, "--why"],
+    "workloads": ["DIR", "--model-path", "--json"],
+    "signature": [*FILES, "--gemm-backend"],
+    "project": [
+        "[WORKLOAD]", "[CLUSTER]", "--set", "--batch", "--model-path", "--gemm-backend",
+        "--memory-regime", "--json",
+    ],
+    "runs": ["--store", "--json"],
+    "show": ["RUN", "--store", "--events", "--json"],
+    "export": ["RUN", "--store", "--out-dir", "--json"],
+    "verify": ["RUN", "--store", "--json"],
+    "placement": [*FILES, "--set"],
+    "collective": ["KIND", "BYTES", "--gpus", "--per-node", "--gpu", "--target-cluster", "--json"],
+    "schedule": [
+        "[NAME]", "--pp", "--microbatches", "--vpp", "--forward", "--input-grad", "--weight-grad",
+        "--p2p", "--workload", "--target-cluster", "--set", "--model-path", "--compare-all",
+        "--ascii", "--json",
+    ],
+}  # fmt: skip
+
+HEAVY = (
+    "prefect",
+    "torch",
+    "dspy",
+    "litellm",
+    "polars",
+    "matplotlib",
+    "pyarrow",
+    "pydantic",
+    "rich",
+)
+
+
+def offered_by(command: object) -> list[str]:
+    found: list[str] = []
+    for parameter in command.params:  # type: ignore[attr-defined]
+        if parameter.param_type_name == "argument":
+            found.append(parameter.metavar)
+        elif parameter.name != "help":
+            found += [*parameter.opts, *parameter.secondary_opts]
+    return found
+
+
+def test_it_offers_these_verbs_and_options_and_no_others():
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    assert {name: sorted(offered_by(verb)) for name, verb in verbs.items()} == {
+        name: sorted(options) for name, options in OFFERED.items()
+    }
+
+
+@pytest.mark.parametrize("verb", OFFERED)
+def test_every_verb_has_an_example_of_itself_in_its_help(verb: str, tmp_path: Path):
+    shown = refold(verb, "--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert f"  refold {verb}" in shown.stdout.partition("Examples:")[2]
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys\nsys.argv = ['refold', '--help']\nfrom flows.cli import main\n"
+        "try:\n    main()\nfinally:\n"
+        f"    print(*sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == ""
+    assert "Commands:" in done.stdout
+
+
+def test_help_takes_less_than_half_a_second_of_processor_time(tmp_path: Path):
+    """Processor time, which a busy machine does not stretch as it does the clock's."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def took() -> float:
+        before = spent()
+        refold("--help", cwd=tmp_path)
+        return spent() - before
+
+    assert min(took() for _ in range(3)) < 0.5
+
+
+def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
+    done = refold(cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Commands:" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tuen"], "Did you mean 'tune'"),
+        (["tune"], "--workload"),
+        (["tune", "--workloda", "w.yaml"], "--workload"),
+        (["tune", "--workload", "w", "--target-cluster", "c", "--seed-budget", "many"], "integer"),
+        (["schedule", "1f1b", "--pp", "0", "--microbatches", "4"], "--pp"),
+        (["schedule", "1f1bb", "--pp", "2", "--microbatches", "4"], "did you mean 1f1b?"),
+        (["collective", "allreduce", "12 apples", "--gpu", "mi355x", "--gpus", "8"], "512MB"),
+        (["project", "--batch", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+        (["project", "w.yaml"], "name a WORKLOAD and a CLUSTER"),
+        (["check", "nowhere.yaml", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
+    arguments: list[str], says: str, tmp_path: Path
+):
+    done = refold(*arguments, cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert lines[0].startswith("refold: ")
+    assert says in lines[0]
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert len(lines) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--profiling-mode", "benchmark"], "--profiling-mode benchmark is not in this version"),
+        (["--profiling-mode", "both"], "--profiling-mode both is not in this version"),
+        (["--agent-only"], "--agent-only"),
+        (["--llm", "openai/gpt-4o"], "--llm openai/gpt-4o"),
+        (["--search", "llm"], "--search llm is not in this version"),
+        (["--search", "tpe"], "--search tpe is not in this version"),
+    ],
+)
+def test_what_this_version_lacks_is_refused_with_exit_code_3(
+    arguments: list[str], says: str, tmp_path: Path
+):
+    done = refold("tune", "--workload", "w", "--target-cluster", "c", *arguments, cwd=tmp_path)
+    assert done.returncode == 3
+    assert says in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def every_error() -> list[type[errors.RefoldError]]:
+    found, todo = [], [errors.RefoldError]
+    while todo:
+        kind = todo.pop()
+        found.append(kind)
+        todo += kind.__subclasses__()
+    return [kind for kind in found if kind.__module__ == errors.__name__]
+
+
+def ending(raised: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and stderr of a command line whose only verb raises."""
+    line = typer.Typer(cls=Verbs, rich_markup_mode=None, add_completion=False)
+
+    @line.command()
+    def verb() -> None:
+        raise raised
+
+    @line.command()
+    def other() -> None: ...
+
+    with pytest.raises(SystemExit) as ended:
+        get_command(line).main(["verb"])
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_of_ours_ends_with_its_code_and_says_what_to_do(
+    kind: type[errors.RefoldError], capsys: pytest.CaptureFixture[str]
+):
+    code, shown = ending(kind("what\nwent wrong", hint="do this"), capsys)
+    assert code == kind.exit_code
+    assert shown == "refold: what went wrong\n  do this\n"
+
+
+def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(ZeroDivisionError):
+        ending(ZeroDivisionError("a bug"), capsys)
+
+
+def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]):
+    code, shown = ending(KeyboardInterrupt(), capsys)
+    assert code == 130
+    assert "Traceback" not in shown
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    """`refold schedule … --ascii | head -0`, with more output than a pipe holds."""
+    arguments = ("schedule", "1f1b", "--pp", "64", "--microbatches", "2000", "--ascii")
+    writer = subprocess.Popen(
+        command_line(*arguments),
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    shown = writer.stderr.read().decode()
+    writer.stderr.close()
+    assert writer.wait(60) == 141
+    assert shown == ""
+
+
+def test_schedule_json_is_json(tmp_path: Path):
+    done = refold("schedule", "1f1b", "--pp", 4, "--microbatches", 8, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["makespan_ms"] == 33.0
+
+
+def test_the_module_runs_as_the_console_command_does():
+    assert "main()" in PROGRAM

@@ -1,0 +1,233 @@
+"""What each verb prints, for people and for programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projection.legality import derive_axes
+from tasks.inputs import resolve_pair
+from tests.end_to_end.files import write_inputs
+from tests.flows.inline import Ended, refold_inline
+
+Run = Any
+
+
+@pytest.fixture
+def refold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
+    write_inputs(tmp_path)
+
+    def run(*arguments: object) -> Ended:
+        return refold_inline(capsys, *arguments)
+
+    return run
+
+
+PAIR = ("workload.yaml", "cluster.yaml")
+
+
+def fits_100_columns(text: str) -> bool:
+    return all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_check_passes_what_is_legal_and_fits(refold: Run):
+    done = refold("check", *PAIR, "--set", "mbs=1")
+    assert done.code == 0
+    assert "fits" in done.out
+    assert fits_100_columns(done.out)
+
+
+def test_check_fails_what_does_not_fit(refold: Run):
+    done = refold("check", *PAIR, "--json")
+    answer = json.loads(done.out)
+    assert done.code == 1
+    assert answer["legal"]
+    assert answer["fits"] is False
+    assert answer["memory_per_gpu_gb"] > answer["cap_gb"]
+
+
+def test_check_offers_the_nearest_legal_configurations(refold: Run):
+    done = refold("check", *PAIR, "--set", "tp=3", "--json")
+    answer = json.loads(done.out)
+    assert done.code == 1
+    assert answer["fits"] is None
+    assert {"world_not_tiled"} <= {violation["code"] for violation in answer["violations"]}
+    assert answer["nearest_legal"]
+    shown = refold("check", *PAIR, "--set", "tp=3").out
+    assert "ILLEGAL" in shown
+    assert "nearest legal:" in shown
+
+
+def test_axes_lists_what_the_rules_derive(refold: Run):
+    inputs = resolve_pair(*map(Path, PAIR))
+    expected = derive_axes(inputs.workload, inputs.cluster, inputs.search)
+    answer = json.loads(refold("axes", *PAIR, "--json").out)
+    assert answer == expected.model_dump(mode="json")
+    assert fits_100_columns(refold("axes", *PAIR).out)
+    shown = refold("axes", *PAIR, "--why").out
+    assert "gbs is pinned by" in shown
+    assert "tp 16: tp 16 is more than the 8 GPUs of a node" in shown
+
+
+def test_signature_names_the_gemm_model_that_prices(refold: Run):
+    answer = json.loads(refold("signature", *PAIR, "--gemm-backend", "tile", "--json").out)
+    assert set(answer["hashes"]) == {"model", "cluster", "stack"}
+    assert answer["stack"]["gemm"].startswith("tile ")
+    shown = refold("signature", *PAIR, "--gemm-backend", "tile").out
+    assert answer["hashes"]["stack"] in shown
+
+
+def test_workloads_tabulates_what_resolves_and_what_does_not(refold: Run, tmp_path: Path):
+    folder = tmp_path / "all"
+    (folder / "below").mkdir(parents=True)
+    write_inputs(folder / "below")
+    (folder / "below" / "cluster.yaml").unlink()
+    (folder / "broken.yaml").write_text("modules: {}\n")
+    rows = json.loads(refold("workloads", folder, "--json").out)
+    assert [row["file"] for row in rows] == ["below/workload.yaml", "broken.yaml"]
+    assert rows[0]["parameters"] == pytest.approx(140.6e9, rel=0.005)
+    assert rows[1]["parameters"] is None
+    assert rows[1]["verdict"].startswith("refused: ")
+    shown = refold("workloads", folder).out
+    assert "2 files: 1 resolved, 1 refused" in shown
+    assert fits_100_columns(shown)
+
+
+def test_project_prints_the_evaluation(refold: Run):
+    answer = json.loads(refold("project", *PAIR, "--set", "mbs=1", "--json").out)
+    promised = (
+        "legal, reason, memory_per_gpu_gb, param_optimizer_gb, activation_gb, iteration_ms,"
+        " tokens_per_s_per_gpu, tflops_per_s_per_gpu, bubble_ratio, comm_breakdown, source,"
+        " provenance, derived_dp, config, time_breakdown_ms, memory_breakdown_gb,"
+        " memory_by_rank_gb, fits, cap_gb, schedule, signature, warnings"
+    )
+    assert set(promised.split(", ")) <= set(answer)
+    shown = refold("project", *PAIR, "--set", "mbs=1").out
+    assert f"{answer['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU" in shown
+    assert fits_100_columns(shown)
+
+
+def test_project_of_an_illegal_configuration_exits_1_with_the_reason(refold: Run):
+    done = refold("project", *PAIR, "--set", "pp=3")
+    assert done.code == 1
+    assert done.out.startswith("illegal (world_not_tiled): ")
+
+
+def test_a_batch_with_a_bad_line_answers_the_others_and_exits_2(refold: Run, tmp_path: Path):
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"set": {"mbs": 1}}\nnot json\n{"set": {"pp": 3}}\n')
+    done = refold("project", *PAIR, "--batch", questions)
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 2
+    assert [answer.get("legal") for answer in answers] == [True, None, False]
+    assert answers[1]["line"] == 2
+    assert done.err.startswith("refold: 1 of the lines could not be answered")
+
+
+def test_placement_says_which_groups_span_nodes(refold: Run):
+    groups = json.loads(refold("placement", *PAIR, "--json").out)
+    assert groups["ep"] == {"size": 8, "ranks_per_node": 8, "num_nodes": 1, "num_pods": 1}
+    assert groups["pp"]["num_nodes"] == 4
+    assert fits_100_columns(refold("placement", *PAIR).out)
+
+
+def test_placement_of_sizes_that_do_not_tile_the_cluster_is_refused(refold: Run):
+    done = refold("placement", *PAIR, "--set", "pp=3")
+    assert done.code == 2
+    assert "must both be the 32 GPUs" in done.err
+
+
+def test_collective_puts_the_fastest_first(refold: Run):
+    size = ("allreduce", "256MB", "--gpus", 32)
+    priced = json.loads(refold("collective", *size, "--gpu", "mi355x", "--json").out)
+    times = [each["time_ms"] for each in priced]
+    assert times == sorted(times)
+    assert len(times) > 1
+    from_file = refold("collective", *size, "--target-cluster", "cluster.yaml", "--json")
+    assert json.loads(from_file.out) == priced
+    assert fits_100_columns(refold("collective", *size, "--gpu", "mi355x").out)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--gpu", "mi355x", "--target-cluster", "cluster.yaml"),
+        ("--gpu", "mi355x", "--per-node", 5),
+        ("--gpu", "mi35x"),
+    ],
+)
+def test_collective_refuses_hardware_it_cannot_place(refold: Run, options: tuple[object, ...]):
+    done = refold("collective", "allreduce", "1MB", "--gpus", 16, *options)
+    assert done.code == 2
+    assert done.err.startswith("refold: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4096", 4096), ("1KB", 1000), ("1KiB", 1024), ("1.5 MB", 1_500_000), ("2gib", 2 * 2**30)],
+)
+def test_sizes_are_decimal_or_binary_as_written(text: str, expected: int):
+    from flows.commands.collective import parse_bytes
+
+    assert parse_bytes(text) == expected
+
+
+def test_schedule_draws_every_pass_where_it_runs(refold: Run):
+    """Two ranks, forward 1 ms, backward 2: rank 0 waits for rank 1's first gradient."""
+    done = refold("schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--ascii")
+    assert done.out.splitlines()[-2:] == ["  0 01..aa.bb", "  1 .0aa1bb.."]
+
+
+def test_schedule_compares_all_and_says_which_cannot_be(refold: Run):
+    answers = json.loads(
+        refold("schedule", "--compare-all", "--pp", 4, "--microbatches", 8, "--json").out
+    )
+    makespans = {a["schedule"]: a["makespan_ms"] for a in answers if "makespan_ms" in a}
+    assert makespans["1f1b"] == 33.0
+    assert makespans["interleaved"] == 28.5
+    assert makespans["zbv-formatted"] == 25.5
+    odd = json.loads(
+        refold(
+            "schedule", "--compare-all", "--pp", 4, "--vpp", 3, "--microbatches", 8, "--json"
+        ).out
+    )
+    assert any("impossible" in answer for answer in odd)
+
+
+def test_schedule_of_a_workload_takes_as_long_as_its_projection(refold: Run):
+    knobs = ("--set", "mbs=1")
+    files = ("--workload", "workload.yaml", "--target-cluster", "cluster.yaml")
+    timeline = json.loads(refold("schedule", *files, *knobs, "--json").out)
+    projected = json.loads(refold("project", *PAIR, *knobs, "--json").out)
+    pipeline = sum(
+        ms
+        for name, ms in projected["time_breakdown_ms"].items()
+        if not name.startswith("dp_") and name not in ("optimizer", "iteration_overhead")
+    )
+    assert timeline["makespan_ms"] == pytest.approx(pipeline)
+    assert timeline["schedule"] == "1f1b"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("schedule",),
+        ("schedule", "1f1b"),
+        ("schedule", "1f1b", "--compare-all", "--pp", 2, "--microbatches", 2),
+        ("schedule", "1f1b", "--workload", "workload.yaml"),
+        ("schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--set", "mbs=1"),
+        ("schedule", "zero-bubble", "--pp", 4, "--vpp", 3, "--microbatches", 8),
+        ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml", "--dry-run",
+         "--mode", "memory-real"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(refold: Run, arguments: tuple[object, ...]):
+    done = refold(*arguments)
+    assert done.code == 2
+    assert done.err.startswith("refold: ")

@@ -1,0 +1,59 @@
+"""Knobs as typed or as JSON: every mistake is one line with the nearest right spelling."""
+
+from typing import Any
+
+import pytest
+
+from schemas.errors import UserError
+from schemas.trial import TrialConfig
+from tasks.settings import configured, parse_settings, trial_config
+from tests.builders import mixtral_8x22b
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        ([], {}),
+        (["pp=4", "fp8=hybrid"], {"pp": 4, "fp8": "hybrid"}),
+        ([" vpp = 2 "], {"vpp": 2}),
+        (["overlap_grad_reduce=false"], {"overlap_grad_reduce": False}),
+        (["recompute_granularity=none"], {"recompute_granularity": "none"}),
+        (["tp=null"], {}),
+        (["schedule=zerobubble"], {"pp_schedule": "zerobubble"}),
+        (["recompute=full", "recompute_layers=3"], {"recompute_granularity": "full",
+                                                    "recompute_num_layers": 3}),
+    ],
+)  # fmt: skip
+def test_assignments_are_typed(assignments: list[str], expected: dict[str, Any]):
+    assert parse_settings(assignments) == TrialConfig(**expected)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        (["pp"], "'pp' is not KNOB=VALUE"),
+        (["ppp=4"], "did you mean pp?"),
+        (["use_deepep=1"], "did you mean use_turbo_deepep?"),
+        (["pp=four"], "pp=four"),
+        (["pp=2.5"], "pp=2.5"),
+        (["fp8=hybird"], "'hybrid'"),
+        (["pp=2", "pp=4"], "sets pp twice"),
+        (["deepep=1", "use_turbo_deepep=0"], "sets use_turbo_deepep twice"),
+    ],
+)
+def test_a_mistake_is_said_in_one_line(assignments: list[str], says: str):
+    with pytest.raises(UserError) as refused:
+        parse_settings(assignments)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_json_object_gives_what_assignments_give():
+    values = {"pp": 4, "fp8": "hybrid", "deepep": True}
+    assert trial_config(values, "set") == parse_settings(["pp=4", "fp8=hybrid", "deepep=true"])
+
+
+def test_what_is_not_set_is_the_workloads():
+    workload = mixtral_8x22b()
+    assert configured([], workload) == workload.baseline
+    assert configured(["mbs=1"], workload) == workload.baseline.model_copy(update={"mbs": 1})
