@@ -28,9 +28,7 @@ class ChunkTimes:
         return total([self.forward, self.input_grad, self.weight_grad])
 
 
-def chunk_times(
-    plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: bool
-) -> ChunkTimes:
+def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: bool) -> ChunkTimes:
     """Sum the units of a chunk; each recomputed one runs its forward again before its backward.
 
     `splits`: weight gradients are a pass of their own.

@@ -124,9 +124,7 @@ def layer_times(
     )
 
 
-def _host_times(
-    work: LayerWork, recompute: SelectiveRecompute, models: KernelModels
-) -> HostTimes:
+def _host_times(work: LayerWork, recompute: SelectiveRecompute, models: KernelModels) -> HostTimes:
     """What launching the layer's operations costs the host."""
 
     def launch(operations: Iterable[Operation]) -> float:

@@ -53,7 +53,9 @@ def plain_norm(
     return ModuleWork(
         name,
         forward=(MemoryPass(name, block * NORM_PASSES_FORWARD),),
-        input_grad=(MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD, NORM_KERNELS_BACKWARD),),
+        input_grad=(
+            MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD, NORM_KERNELS_BACKWARD),
+        ),
         weight_grad=(),
         saved=(SavedTensor(f"{name}_input", block),),
         parameters=parameters.norm(architecture, size),
