@@ -12,10 +12,11 @@ class HashedOnce:
     """
 
     __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:
         try:
-            return self._hash  # type: ignore[no-any-return, has-type]
+            return self._hash
         except AttributeError:
             parts = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
             object.__setattr__(self, "_hash", hash(tuple(parts)))

@@ -117,10 +117,11 @@ class KernelModels:
 
 
 LINEAR_OPERATIONS: Final = 14.2
-"""Eager operations whose host time one GEMM of a training framework's linear layer takes: Transformer
-Engine's layer, forward and backward, three GEMMs of 1024 x 1024 x 1024 on H100: 573.8 us
-(NVIDIA/TransformerEngine issue 445) over three times the 13.48 us of `host_launch_us` there. Attention
-modules are counted alike."""
+"""Eager operations whose host time one GEMM of a training framework's linear layer takes.
+
+Transformer Engine's layer forward and backward, three GEMMs of 1024 x 1024 x 1024 on H100, takes
+573.8 us (NVIDIA/TransformerEngine issue 445): three times 14.2 of the 13.48 us that
+`host_launch_us` is there. Attention modules are counted alike."""
 PLAIN_OPERATIONS: Final = 4.3
 """The same for torch's linear layer: 175.7 us (same issue). Collectives are counted alike."""
 EXPERT_OPERATIONS: Final = 3.0

@@ -123,7 +123,7 @@ class TimeModel:
     def timeline(self, trial: NormalTrial, degrees: Degrees) -> Timeline:
         """The pipeline of one iteration, pass by pass; raises as `report` does."""
         load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
-        shape = work_shape(trial, self._workload, routed_load=load)
+        shape = self._memory.shapes.of(trial, routed_load=load)
         pipeline = self._pipeline(trial, degrees, shape, self._models_for(trial, degrees))
         return simulate(pipeline.schedule, durations_of(pipeline.chunks), pipeline.p2p)
 

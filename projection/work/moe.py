@@ -201,8 +201,8 @@ def _permutation(
         MemoryPass(f"moe_{what}_permute", row * (routed.sent_tokens + routed.sent_rows), launches)
     ]
     if routed.local_experts > 1 and shape.ep > 1:
-        moved = row * 2 * routed.rows
-        passes.append(MemoryPass(f"moe_{what}_sort", moved, SORT_KERNELS[fused]))
+        sort = MemoryPass(f"moe_{what}_sort", row * 2 * routed.rows, SORT_KERNELS[fused])
+        passes.append(sort)
     return tuple(passes)
 
 

@@ -235,7 +235,7 @@ def test_gemm_factor_goes_by_precision_direction_and_kind_of_kernel() -> None:
 @pytest.mark.parametrize("name", gpu_names())
 def test_a_gpu_without_a_figure_of_its_own_falls_back_on_the_general_one(name: str) -> None:
     a = achievable(gpu_profile(name))
-    plain = a.model_copy(update={field: None for field in PARTICULAR})
+    plain = a.model_copy(update=dict.fromkeys(PARTICULAR))
     for dtype, general in (("bf16", a.gemm_bf16), ("fp8", a.gemm_fp8)):
         for layout in ("TN", "NN", "NT"):
             for batch in (1, 8):
