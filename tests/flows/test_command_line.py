@@ -37,7 +37,10 @@ OFFERED = {
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
     "placement": [*FILES, "--set"],
-    "collective": ["KIND", "BYTES", "--gpus", "--per-node", "--gpu", "--target-cluster", "--json"],
+    "collective": [
+        "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",
+        "--cluster", "--json",
+    ],
     "schedule": [
         "[NAME]", "--pp", "--microbatches", "--vpp", "--forward", "--input-grad", "--weight-grad",
         "--p2p", "--workload", "--target-cluster", "--set", "--model-path", "--compare-all",
