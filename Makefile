@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-dev tune test check lint format pins clean
+.PHONY: help setup setup-run setup-dev tune test check lint format figures pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lint: setup-dev ## ruff, mypy and the import contracts
 format: setup-dev ## let ruff write the code its way
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+figures: setup-run ## measure how long Refold takes on this machine
+	$(BIN)/python benchmarks/figures.py
 
 pins: ## write constraints.txt again, from a fresh environment
 	@scripts/pins

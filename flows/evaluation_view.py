@@ -37,8 +37,19 @@ def summary_lines(evaluation: "Evaluation") -> list[str]:
         if e.bubble_ratio is not None:
             rates.append(f"bubble {e.bubble_ratio:.1%}")
         lines.append(f"iteration     {e.iteration_ms:,.1f} ms: {', '.join(rates)}")
-    lines.append(f"source        {e.source}, {e.provenance}")
+    if e.moe_imbalance is not None:
+        lines.append(f"imbalance     {imbalance(e)}")
+    lines.append(f"source        {e.source}, {e.provenance}, memory regime {e.memory_regime}")
     return lines
+
+
+def imbalance(evaluation: "Evaluation") -> str:
+    """The experts' imbalance memory was projected with, and the largest that still fits."""
+    used = f"{evaluation.moe_imbalance:.2f} on the busiest rank"
+    largest = evaluation.largest_moe_imbalance
+    if largest is not None:
+        return f"{used}; fits up to {largest:.2f}"
+    return used if evaluation.fits else f"{used}; no imbalance fits"
 
 
 def configuration_line(config: dict[str, object]) -> str:
@@ -77,7 +88,7 @@ def _print_breakdowns(evaluation: "Evaluation") -> None:
     memory = _sorted(evaluation.memory_breakdown_gb)
     if memory and evaluation.memory_per_gpu_gb:
         print_table(
-            ("memory, heaviest rank", "GB>", "share>"),
+            (f"memory, rank {evaluation.memory_heaviest_rank} (heaviest)", "GB>", "share>"),
             [
                 (name, f"{gb:,.2f}", f"{gb / evaluation.memory_per_gpu_gb:.1%}")
                 for name, gb in memory

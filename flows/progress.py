@@ -170,6 +170,7 @@ class LiveDisplay:
                 self._start(event)
             case TrialProposed() if number is not None:
                 self._tags[number] = event.tag or event.rule
+                self._grow_to(len(self._tags))
             case TrialRejected():
                 self._advance(f"filtering: #{number} {self._tags.get(number or 0, '')}")
             case TrialScored():
@@ -182,6 +183,12 @@ class LiveDisplay:
         self._task = self._display.add_task(
             f"{event.proposer} round", total=event.planned, incumbent=str(self._incumbent)
         )
+
+    def _grow_to(self, proposed: int) -> None:
+        """A round may propose more than it planned: what is settled unasked is made up for."""
+        if self._task is not None:
+            total = self._display.tasks[-1].total or 0
+            self._display.update(self._task, total=max(total, proposed))
 
     def _show(self, description: str) -> None:
         if self._task is None:

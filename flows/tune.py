@@ -164,13 +164,19 @@ def _run_finished(outcome: Outcome) -> RunFinished:
 
 
 def _seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
-    batch = stage("seed_batch", _plan_seeds, inputs)
+    plan = stage("seed_batch", _plan_seeds, inputs)
+    budget = inputs.search.budget
     round_number = 0
     if ledger.state.open_round is None:
-        started = RoundStarted(proposer=SEED, planned=len(batch), budget=inputs.search.budget)
-        ledger.record(Entry(started, round_number))
-    _propose(ledger, batch, round_number)
-    _decide(ledger, inputs, cache, stage, batch, round_number)
+        planned = min(len(plan), budget.seed_budget)
+        ledger.record(
+            Entry(RoundStarted(proposer=SEED, planned=planned, budget=budget), round_number)
+        )
+    reached = 0
+    while reached < len(batch := plan[: budget.seed_budget + _implied(ledger.state)]):
+        reached = len(batch)
+        _propose(ledger, batch, round_number)
+        _decide(ledger, inputs, cache, stage, batch, round_number)
     state = ledger.state
     best = state.best
     finished = RoundFinished(
@@ -184,7 +190,15 @@ def _seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: S
 
 def _plan_seeds(inputs: Inputs) -> tuple[NumberedTrial, ...]:
     plan = seed_plan(inputs.workload, inputs.cluster, inputs.search)
-    return seed_batch(plan, inputs.workload, inputs.search.budget.seed_budget)
+    return seed_batch(plan, inputs.workload)
+
+
+def _implied(state: State) -> int:
+    """Seeds another's verdict settled unasked: they teach nothing, so the budget has them back."""
+    return sum(
+        trial.rejected is not None and trial.rejected.inferred_from is not None
+        for trial in state.trials.values()
+    )
 
 
 def _propose(ledger: Ledger, batch: Sequence[NumberedTrial], round_number: int) -> None:

@@ -6,9 +6,12 @@ does not tile the cluster, its batch is not whole, or no such pipeline exists.
 
 from typing import Any
 
-from projection.degrees import Impossible, degrees
+from projection.degrees import Degrees, Impossible, degrees
 from projection.gemm import gemm_model
 from projection.kernels import KernelModels
+from projection.memory.explain import MemoryExplanation
+from projection.memory.imbalance_limit import largest_that_fits
+from projection.memory.live import LiveMemory
 from projection.memory.model import MemoryModel
 from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
@@ -18,7 +21,7 @@ from projection.schedules import Timeline
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
-from projection.zero_delta import trial_warnings, zero_delta_reasons
+from projection.zero_delta import idle_recompute, trial_warnings, zero_delta_reasons
 from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
@@ -66,15 +69,55 @@ class Oracle:
         """Memory of `trial` alone: what the memory filter asks before paying for time."""
         return self._evaluate(trial, "memory_only")
 
+    def largest_imbalance(self, trial: NormalTrial) -> float | None:
+        """The largest expert load of the busiest rank over the mean with which `trial` still fits.
+
+        At most ep, where all tokens go to one rank. None where there is none: no experts to share
+        out, an impossible trial, or one that does not fit even when balanced.
+        """
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
+        if self._imbalance(trial) is None or isinstance(sizes, Impossible):
+            return None
+
+        def spare(imbalance: float) -> float:
+            peak = self._memory.report(trial, sizes, imbalance).peak
+            return self.cluster.cap_gb - peak.total_gb
+
+        return largest_that_fits(spare, float(trial.ep))
+
+    def explain(self, trial: NormalTrial) -> MemoryExplanation:
+        """The memory of `trial` line by line, in regime config.
+
+        Raises:
+            UserError: the trial is impossible; says why.
+        """
+        sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
+        if isinstance(sizes, Impossible):
+            raise UserError(f"no memory to explain: {sizes.reason}")
+        return MemoryExplanation(self.workload, self._memory, self._catalog, trial, sizes)
+
+    def _imbalance(self, trial: NormalTrial) -> float | None:
+        """The imbalance the memory is projected with; None where none can arise."""
+        if not self.workload.architecture.is_moe or trial.ep == 1:
+            return None
+        return self._memory.imbalance(trial)
+
     def timeline(self, trial: NormalTrial) -> Timeline:
         """The pipeline of one iteration of `trial`, pass by pass.
 
         Raises UserError when it is impossible, with the reason.
         """
+        return self._time_model().timeline(trial, self._degrees(trial))
+
+    def live_memory(self, trial: NormalTrial) -> LiveMemory:
+        """What stays in memory and what every microbatch adds, per rank; raises as `timeline`."""
+        return self._memory.live(trial, self._degrees(trial))
+
+    def _degrees(self, trial: NormalTrial) -> Degrees:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if isinstance(sizes, Impossible):
             raise UserError(sizes.reason)
-        return self._time_model().timeline(trial, sizes)
+        return sizes
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
@@ -99,7 +142,11 @@ class Oracle:
             derived_dp=sizes.dp,
             derived_edp=sizes.edp,
             num_microbatches=sizes.num_microbatches,
-            warnings=(*self._warnings, *trial_warnings(trial, self.workload)),
+            warnings=(
+                *self._warnings,
+                *trial_warnings(trial, self.workload),
+                *idle_recompute(trial, self.workload.architecture, self._catalog.plans(trial)),
+            ),
             zero_delta_reasons=zero_delta_reasons(
                 trial,
                 sizes,
@@ -131,6 +178,8 @@ class Oracle:
             "activation_gb": report.of(ACTIVATIONS),
             "memory_breakdown_gb": peak.components,
             "memory_by_rank_gb": report.ranks,
+            "memory_heaviest_rank": report.heaviest,
+            "moe_imbalance": self._imbalance(trial),
             "fits": peak.total_gb <= self.cluster.cap_gb,
         }
 
@@ -148,6 +197,7 @@ class Oracle:
             "activation_gb": paper.activation_gb,
             "memory_breakdown_gb": parts,
             "memory_by_rank_gb": (rank,),
+            "memory_heaviest_rank": 0,
             "fits": total <= self.cluster.cap_gb,
         }
 

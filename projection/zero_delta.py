@@ -4,7 +4,11 @@ A bare knob name means neither memory nor time moves; `<knob>.memory` or `<knob>
 this one does not.
 """
 
+from collections.abc import Sequence
+
 from projection.degrees import Degrees
+from projection.work.chunk import ChunkPlan
+from schemas.architecture import Architecture
 from schemas.trial import NormalTrial
 from schemas.workload import Workload
 
@@ -92,6 +96,31 @@ def _recompute(trial: NormalTrial) -> dict[str, str]:
     elif trial.recompute_layer_ids:
         reasons["recompute_num_layers"] = "layer_ids_decide"
     return reasons
+
+
+def idle_recompute(
+    trial: NormalTrial, architecture: Architecture, plans: Sequence[Sequence[ChunkPlan]]
+) -> tuple[str, ...]:
+    """Recomputation that frees nothing: no layer is recomputed, or a module this model has not."""
+    if trial.recompute_granularity == "full":
+        if any(plan.kept_inputs for row in plans for plan in row):
+            return ()
+        what = "layer ids" if trial.recompute_layer_ids else "0 layers"
+        return (f"full recomputation of {what} recomputes no layer, so it frees nothing",)
+    if trial.recompute_granularity != "selective":
+        return ()
+    latent = architecture.attention == "mla"
+    has = {
+        "moe_act": architecture.is_moe,
+        "moe": architecture.is_moe,
+        "shared_experts": architecture.is_moe and bool(architecture.shared_expert_hidden_size),
+        "mla_up_proj": latent,
+        "mlp": not all(architecture.is_moe_layer(i) for i in range(architecture.num_layers)),
+    }
+    idle = [name for name in trial.recompute_modules if not has.get(name, True)]
+    return tuple(
+        f"recomputing {name} frees nothing: {architecture.name} has no such module" for name in idle
+    )
 
 
 def trial_warnings(trial: NormalTrial, workload: Workload) -> tuple[str, ...]:

@@ -51,6 +51,44 @@ class MoeImbalance(FrozenModel):
     pooled: float = Field(default=1.0, ge=1)
 
 
+class MemoryOverheads(FrozenModel):
+    """Memory beside weights, states and activations: `memory_overheads:` of the cluster file.
+
+    The first group are the numbers behind the estimates, with their sources. The second replaces a
+    line that is otherwise derived from shapes; None keeps what is derived. GB are 2^30 bytes per
+    GPU.
+    """
+
+    framework_context_gb: float = Field(default=1.3, ge=0)
+    """Driver context, loaded kernels, BLAS workspaces; constant, measured. 1.34 GB after the first
+    kernel on an NVIDIA GPU (Hugging Face, "Model training anatomy"); 0.93 GB outside the allocator
+    of a one-GPU job on MI355X (out-of-memory message of pytorch/pytorch#175431)."""
+    first_communicator_gb: float = Field(default=1.0, ge=0)
+    further_communicator_gb: float = Field(default=0.65, ge=0)
+    """Buffers of the collective library, which live outside the framework's allocator: measured on
+    LUMI as 1 GiB for the first communicator and 0.65 GiB for each further one, whatever the world
+    size (Lumi-supercomputer/LUMI-AI-Guide#111). Elsewhere: 1.79 GiB for two communicators on H100
+    (vllm-project/vllm#10511); 3.54 GiB for context and communicators of FSDP2 on one node of MI325X
+    (AMD-AGI/Primus#349)."""
+    fragmentation: float = Field(default=0.055, ge=0, lt=1)
+    """Reserved but unallocated, over what is allocated and freed every step: 12.46 GiB beside
+    229.04 GiB in an out-of-memory message of Llama 3.1 8B on MI325X (AMD-AGI/Primus#349)."""
+    fsdp_gathered_units: int = Field(default=2, ge=1, le=8)
+    """Units whose weights FSDP2 holds unsharded at once: the one computed and the one prefetched
+    (PyTorch's `fully_shard` documentation)."""
+    deepep_channels: int = Field(default=32, ge=1)
+    """Channels of DeepEP's exchange buffers, two compute units each: 64 units, as the recipes for
+    MI355X set (Primus, `turbo_deepep_num_cu`)."""
+
+    fsdp_gather_gb: float | None = Field(default=None, ge=0)
+    expert_exchange_gb: float | None = Field(default=None, ge=0)
+    deepep_buffer_gb: float | None = Field(default=None, ge=0)
+    recompute_working_set_gb: float | None = Field(default=None, ge=0)
+    gradient_working_set_gb: float | None = Field(default=None, ge=0)
+    logits_gb: float | None = Field(default=None, ge=0)
+    optimizer_step_gb: float | None = Field(default=None, ge=0)
+
+
 class Cluster(FrozenModel):
     """A resolved target cluster. `world_size` GPUs, ranks numbered node by node."""
 
@@ -64,6 +102,7 @@ class Cluster(FrozenModel):
     stack: Stack = Stack()
     moe_imbalance: MoeImbalance | None = None
     """None: taken from the workload (forced balancing: 1; else the oracle's default)."""
+    memory_overheads: MemoryOverheads = MemoryOverheads()
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "tp-cp-ep-dp-pp"
     """Order in which parallel groups take consecutive ranks, innermost first (Megatron's)."""
     gpu_hour_price: float | None = Field(default=None, ge=0)

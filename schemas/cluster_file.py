@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from schemas.cluster import MoeImbalance, Stack
+from schemas.cluster import MemoryOverheads, MoeImbalance, Stack
 from schemas.legality import AxisValue
 from schemas.model import FrozenModel
 from schemas.search import AxisToggles, BenchmarkHost, LlmSettings
@@ -24,6 +24,7 @@ class TargetCluster(FrozenModel):
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     stack: Stack | None = None
     moe_imbalance: MoeImbalance | float | None = None
+    memory_overheads: MemoryOverheads | None = None
     gpu_hour_price: float | None = Field(default=None, ge=0)
     gpu_power_w: float | None = Field(default=None, ge=0)
 
@@ -63,7 +64,8 @@ class Agent(FrozenModel):
 
 
 class TargetClusterFile(FrozenModel):
-    """The whole file. `stack`, `placement`, `moe_imbalance`, `pinned` may also stand at the top."""
+    """The whole file. `stack`, `placement`, `moe_imbalance`, `memory_overheads` and `pinned` may
+    also stand at the top."""
 
     target_cluster: TargetCluster = TargetCluster()
     available_for_benchmark: BenchmarkHost = BenchmarkHost()
@@ -72,6 +74,7 @@ class TargetClusterFile(FrozenModel):
     stack: Stack | None = None
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     moe_imbalance: MoeImbalance | float | None = None
+    memory_overheads: MemoryOverheads | None = None
     pinned: dict[str, AxisValue] = Field(default_factory=dict)
 
 

@@ -32,7 +32,9 @@ class RankMemory(FrozenModel):
     components: dict[str, float]
     total_gb: float
     phase: str = "steady"
-    """Phase in which this rank peaks."""
+    """Phase in which this rank peaks; `components` are those of that phase."""
+    phases_gb: dict[str, float] = Field(default_factory=dict)
+    """Total of every phase: init, checkpoint_load, first_step, steady, optimizer_step."""
 
 
 class Evaluation(FrozenModel):
@@ -55,7 +57,13 @@ class Evaluation(FrozenModel):
     activation_gb: float | None = None
     memory_breakdown_gb: dict[str, float] = Field(default_factory=dict)
     memory_by_rank_gb: tuple[RankMemory, ...] = ()
+    memory_heaviest_rank: int | None = None
+    """Pipeline rank that decides whether the trial fits; `memory_breakdown_gb` is of it."""
     memory_regime: str = "config"
+    moe_imbalance: float | None = None
+    """Expert load of the busiest rank over the mean that the memory was projected with."""
+    largest_moe_imbalance: float | None = None
+    """The largest that still fits, at most ep; only where it was asked for and there is one."""
     iteration_ms: float | None = None
     tokens_per_s_per_gpu: float | None = None
     tflops_per_s_per_gpu: float | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from projection.legality import check, normalise
+from projection.memory.explain import MemoryExplanation
 from projection.oracle import Oracle
 from schemas.errors import RefoldError, UserError
 from schemas.evaluation import Evaluation
@@ -50,6 +51,28 @@ class Projector:
         if not verdict.warnings:
             return answer
         return answer.model_copy(update={"warnings": verdict.warnings + answer.warnings})
+
+    def with_imbalance_limit(self, workload: Path, cluster: Path, answer: Evaluation) -> Evaluation:
+        """`answer` with the largest expert imbalance that still fits, where there is one."""
+        _, oracle = self._pair(workload, cluster)
+        trial = NormalTrial.model_validate(answer.config)
+        return answer.model_copy(update={"largest_moe_imbalance": oracle.largest_imbalance(trial)})
+
+    def explain(self, workload: Path, cluster: Path, asked: TrialConfig) -> MemoryExplanation:
+        """The memory of `asked` line by line.
+
+        Raises:
+            UserError: a file cannot be used, the configuration may not run, or the regime is the
+                reference's, which has nothing to take apart.
+        """
+        inputs, oracle = self._pair(workload, cluster)
+        if inputs.search.memory_regime == "paper":
+            raise UserError("the paper's regime has two figures and no lines to explain")
+        trial = normalise(asked, inputs.workload)
+        verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=False)
+        if not verdict.legal:
+            raise UserError("; ".join(violation.reason for violation in verdict.violations))
+        return oracle.explain(trial)
 
     def _pair(self, workload: Path, cluster: Path) -> tuple[Inputs, Oracle]:
         known = self._pairs.get((workload, cluster))

@@ -1,4 +1,4 @@
-"""Round 0's batch: the seed plan, cut to what the budget allows and numbered."""
+"""Round 0's candidates: the seed plan in order, numbered and in normal form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +22,9 @@ class NumberedTrial:
         return self.trial.trial_id
 
 
-def seed_batch(
-    plan: Sequence[Candidate], workload: Workload, budget: int
-) -> tuple[NumberedTrial, ...]:
-    """The first `budget` candidates of the plan; trial 0 is the plan's first, the baseline."""
+def seed_batch(plan: Sequence[Candidate], workload: Workload) -> tuple[NumberedTrial, ...]:
+    """The plan, numbered; trial 0 is its first candidate, the baseline."""
     return tuple(
         NumberedTrial(number, candidate, normalise(candidate.config, workload))
-        for number, candidate in enumerate(plan[:budget])
+        for number, candidate in enumerate(plan)
     )

@@ -18,11 +18,14 @@ from flows.options import (
 from schemas.errors import UserError
 
 if TYPE_CHECKING:
+    from projection.memory.explain import MemoryExplanation
     from schemas.evaluation import Evaluation
 
 EXAMPLES = examples(
     "refold project workload.yaml cluster.yaml",
     "refold project workload.yaml cluster.yaml --set pp=4 --set fp8=hybrid --json",
+    "refold project workload.yaml cluster.yaml --explain",
+    "refold project workload.yaml cluster.yaml --equation activations",
     "refold project --batch questions.jsonl > answers.jsonl",
     """echo '{"workload": "w.yaml", "cluster": "c.yaml", "set": {"pp": 4}}' | """
     "refold project --batch -",
@@ -59,6 +62,19 @@ def project(
     model_path: ModelPath = None,
     gemm_backend: GemmBackend = "auto",
     memory_regime: MemoryRegime = "config",
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Take the memory apart: per rank, per component."),
+    ] = False,
+    equation: Annotated[
+        str | None,
+        typer.Option(
+            "--equation",
+            metavar="COMPONENT",
+            help="The equation and the numbers behind one component of --explain.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Project memory and time of one configuration, or of many."""
@@ -70,6 +86,8 @@ def project(
     if batch is not None:
         if settings:
             raise UserError("--set is for one configuration; in a batch each line has its own")
+        if explain or equation is not None:
+            raise UserError("--explain and --equation are for one configuration, not for a batch")
         defaults = {"workload": workload, "cluster": cluster}
         _batch(projector, batch, {k: str(v) for k, v in defaults.items() if v is not None})
         return
@@ -77,8 +95,14 @@ def project(
         raise UserError("name a WORKLOAD and a CLUSTER, or --batch FILE.jsonl")
     from tasks.settings import parse_settings
 
-    evaluation = projector.project(workload, cluster, parse_settings(settings or ()))
-    _print(evaluation, as_json=as_json)
+    asked = parse_settings(settings or ())
+    evaluation = projector.project(workload, cluster, asked)
+    explained = None
+    if evaluation.legal:
+        evaluation = projector.with_imbalance_limit(workload, cluster, evaluation)
+        if explain or equation is not None:
+            explained = projector.explain(workload, cluster, asked)
+    _print(evaluation, explained, equation, as_json=as_json)
     if not evaluation.legal:
         raise typer.Exit(ILLEGAL)
 
@@ -112,7 +136,30 @@ def _lines(batch: Path) -> Iterator[str]:
         raise UserError(f"{batch}: {error.strerror}") from error
 
 
-def _print(evaluation: "Evaluation", *, as_json: bool) -> None:
+def _print(
+    evaluation: "Evaluation",
+    explained: "MemoryExplanation | None",
+    equation: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    if explained is None:
+        _print_evaluation(evaluation, as_json=as_json)
+        return
+    from flows.memory_view import as_document, print_component, print_explanation
+    from flows.terminal import print_json
+
+    if as_json:
+        document = {"evaluation": evaluation.model_dump(mode="json")}
+        print_json({**document, "memory": as_document(explained, equation)})
+    elif equation is not None:
+        print_component(explained, equation)
+    else:
+        _print_evaluation(evaluation, as_json=False)
+        print_explanation(explained)
+
+
+def _print_evaluation(evaluation: "Evaluation", *, as_json: bool) -> None:
     from flows.evaluation_view import print_evaluation
     from flows.terminal import print_json
 

@@ -12,16 +12,20 @@ class InFlight:
     """Bytes at the high-water mark, by what they are."""
 
     tensors: float
-    """Saved tensors of microbatches whose backward has not run."""
+    """Saved tensors of layers, of microbatches whose backward has not run."""
+    vocabulary: float
+    """Saved tensors of the embedding, the output head and the loss."""
     checkpoints: float
     """Layer inputs kept by full recomputation."""
     deferred: float
     """Operands that weight gradients still wait for (split backward)."""
+    state: LiveState
+    """Microbatches alive at that moment, by chunk."""
 
     @property
     def total(self) -> float:
         """All of it."""
-        return self.tensors + self.checkpoints + self.deferred
+        return self.tensors + self.vocabulary + self.checkpoints + self.deferred
 
 
 def high_water(states: Sequence[LiveState], chunks: Sequence[ChunkMemory]) -> InFlight:
@@ -31,9 +35,10 @@ def high_water(states: Sequence[LiveState], chunks: Sequence[ChunkMemory]) -> In
 
 def _price(state: LiveState, chunks: Sequence[ChunkMemory]) -> InFlight:
     """Bytes of one live state."""
-    tensors = checkpoints = deferred = 0.0
+    tensors = vocabulary = checkpoints = deferred = 0.0
     for whole, waiting, chunk in zip(state.whole, state.for_weights, chunks, strict=True):
-        tensors += whole * (chunk.saved - chunk.checkpoints)
+        tensors += whole * chunk.tensors
+        vocabulary += whole * chunk.vocabulary
         checkpoints += whole * chunk.checkpoints
         deferred += waiting * chunk.for_weights
-    return InFlight(tensors, checkpoints, deferred)
+    return InFlight(tensors, vocabulary, checkpoints, deferred, state)

@@ -34,6 +34,8 @@ class LayerMemory:
     parameters: Parameters
     linear_weights: float
     """Weights of linear layers (the ones FP8 keeps copies of)."""
+    largest_matrix: tuple[int, int]
+    """Rows and columns of the largest weight matrix (one expert's, not all of them)."""
 
 
 def layer_memory(
@@ -60,6 +62,7 @@ def layer_memory(
         logits=_second_logits(work, shape),
         parameters=parameters.add(*(module.parameters for module in work.modules)),
         linear_weights=sum(map(_linear_weights, work.modules)),
+        largest_matrix=_largest_matrix(work),
     )
 
 
@@ -92,6 +95,17 @@ def _linear_weights(module: ModuleWork) -> float:
     if module.name in ("router", "logits"):
         return 0.0
     return sum(gemm.m * gemm.n * gemm.batch for gemm in _gemms(module.weight_grad))
+
+
+def _largest_matrix(work: LayerWork) -> tuple[int, int]:
+    """Of the layer's linear layers, the router and the output head left out."""
+    shapes = [
+        (gemm.m, gemm.n)
+        for module in work.modules
+        if module.name not in ("router", "logits")
+        for gemm in _gemms(module.weight_grad)
+    ]
+    return max(shapes, key=lambda shape: shape[0] * shape[1], default=(0, 0))
 
 
 def _second_logits(work: LayerWork, shape: WorkShape) -> float:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Hashable
 from projection.degrees import Degrees
 from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.live import LiveMemory, live_memory
+from projection.memory.overheads import communicators
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
@@ -53,16 +55,16 @@ class MemoryModel:
         self._parameters: dict[tuple[Hashable, ...], tuple[RankParameters, ...]] = {}
         self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
 
-    def report(self, trial: NormalTrial, degrees: Degrees) -> MemoryReport:
-        """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline."""
-        load = moe_imbalance(self._workload, self._cluster, trial.ep).layer
+    def report(
+        self, trial: NormalTrial, degrees: Degrees, imbalance: float | None = None
+    ) -> MemoryReport:
+        """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline.
+
+        `imbalance`: expert load of the busiest rank over the mean, else the setting's.
+        """
+        load = self.imbalance(trial) if imbalance is None else imbalance
         shape = self.shapes.of(trial, routed_load=load)
-        context = MemoryContext(
-            regime=self._regime,
-            sharding=sharding_of(trial, degrees),
-            fp8=fp8_weights(trial, self._workload),
-            world_size=self._cluster.world_size,
-        )
+        context = self.context(trial, degrees, shape)
         key = (
             shape,
             stage_key(trial),
@@ -70,16 +72,45 @@ class MemoryModel:
             degrees.num_microbatches,
             context.sharding,
             context.fp8,
+            context.communicators,
         )
         found = self._reports.get(key)
         if found is None:
             schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
             ranks = list(
-                zip(self.parameters(trial, shape), self._chunk_rows(trial, shape), strict=True)
+                zip(self.parameters(trial, shape), self.chunk_rows(trial, shape), strict=True)
             )
             found = memory_report(ranks, schedule, context)
             remember(self._reports, key, found)
         return found
+
+    def live(self, trial: NormalTrial, degrees: Degrees) -> LiveMemory:
+        """What `report` is made of over time; raises as it does."""
+        shape = self.shapes.of(trial, routed_load=self.imbalance(trial))
+        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+        chunks = self.chunk_rows(trial, shape)
+        return live_memory(self.report(trial, degrees), schedule, chunks)
+
+    def imbalance(self, trial: NormalTrial) -> float:
+        """Expert load of the busiest rank over the mean that `trial` is projected with."""
+        return moe_imbalance(self._workload, self._cluster, trial.ep).layer
+
+    def context(self, trial: NormalTrial, degrees: Degrees, shape: WorkShape) -> MemoryContext:
+        """What all ranks of `trial` share."""
+        architecture, cluster = self._workload.architecture, self._cluster
+        deepep = architecture.is_moe and trial.ep > 1 and shape.dispatcher == "deepep"
+        return MemoryContext(
+            architecture=architecture,
+            precision=self._workload.precision,
+            regime=self._regime,
+            sharding=sharding_of(trial, degrees),
+            fp8=fp8_weights(trial, self._workload),
+            settings=cluster.memory_overheads,
+            communicators=communicators(
+                trial, degrees, cluster.world_size, is_moe=architecture.is_moe
+            ),
+            deepep_ranks=(trial.ep, cluster.gpus_per_node) if deepep else None,
+        )
 
     def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
         """Parameters of every rank on one GPU."""
@@ -125,7 +156,7 @@ class MemoryModel:
             remember(self._priced, key, found)
         return found
 
-    def _chunk_rows(
+    def chunk_rows(
         self, trial: NormalTrial, shape: WorkShape
     ) -> tuple[tuple[ChunkMemory, ...], ...]:
         """Per-microbatch bytes of every [rank][chunk]; chunks with one plan are one."""

@@ -1,27 +1,16 @@
-"""Memory that no tensor of the model explains, one named line each; all are estimates.
+"""Memory that no tensor of the model explains, one named line each.
 
-Every line has its source; none is calibrated to a particular run.
+The numbers behind the lines, and where each comes from, are the fields of
+`schemas.cluster.MemoryOverheads`; a cluster file may set them.
 """
 
 from dataclasses import dataclass
 
+from projection.degrees import Degrees
+from schemas.cluster import MemoryOverheads
+from schemas.trial import NormalTrial
+
 GIB = 2**30
-MIB = 2**20
-
-FRAMEWORK_CONTEXT_BYTES = 1.3 * GIB
-"""Driver context, loaded kernels and BLAS workspaces. Hugging Face's "model training anatomy" page
-measures 1.34 GB after the first kernel on an otherwise empty GPU."""
-
-COMMUNICATOR_BASE_BYTES = 96 * MIB
-COMMUNICATOR_BYTES_PER_RANK = 2 * MIB
-COMMUNICATOR_LIMIT_BYTES = 1 * GIB
-"""Buffers of the collective library: 96 MiB + 2 MiB per rank, at most 1 GiB, the estimate of AMD's
-Primus projection for RCCL."""
-
-FRAGMENTATION = 0.05
-"""Reserved but unallocated, as a fraction of what is allocated and freed every step. An
-out-of-memory report of Llama-8B on MI325X (AMD-AGI/Primus #349) shows 12.5
-GiB reserved and unallocated beside 229 GiB allocated: 5.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +21,29 @@ class Overheads:
     communicator_buffers: float
     fragmentation: float
 
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.framework_context + self.communicator_buffers + self.fragmentation
 
-def overheads(world_size: int, dynamic_bytes: float) -> Overheads:
-    """The estimates for a job of `world_size` GPUs that allocates `dynamic_bytes` every step."""
-    buffers = min(
-        COMMUNICATOR_BASE_BYTES + COMMUNICATOR_BYTES_PER_RANK * world_size,
-        COMMUNICATOR_LIMIT_BYTES,
-    )
+
+def overheads(settings: MemoryOverheads, communicators: int, dynamic_bytes: float) -> Overheads:
+    """The overheads of a job with `communicators` that allocates `dynamic_bytes` every step."""
+    further = settings.further_communicator_gb * (communicators - 1)
     return Overheads(
-        framework_context=FRAMEWORK_CONTEXT_BYTES,
-        communicator_buffers=buffers if world_size > 1 else 0.0,
-        fragmentation=FRAGMENTATION * dynamic_bytes,
+        framework_context=settings.framework_context_gb * GIB,
+        communicator_buffers=(settings.first_communicator_gb + further) * GIB * bool(communicators),
+        fragmentation=settings.fragmentation * dynamic_bytes,
     )
+
+
+def communicators(trial: NormalTrial, degrees: Degrees, world_size: int, *, is_moe: bool) -> int:
+    """Communicators of one rank: the world's, and one per parallel group of more than one rank.
+
+    The data-parallel group is that of data times context parallelism, which shards the optimizer;
+    expert, expert-tensor and expert-data groups exist in a mixture of experts only.
+    """
+    sizes = [world_size, trial.tp, trial.cp, trial.pp, degrees.dp * trial.cp]
+    if is_moe:
+        sizes += [trial.ep, trial.etp, degrees.edp]
+    return sum(size > 1 for size in sizes)

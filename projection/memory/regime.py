@@ -37,18 +37,26 @@ class BytesPerParameter:
 def bytes_per_parameter(precision: Precision) -> BytesPerParameter:
     """The regime a workload's precision fields describe.
 
-    fp32 weights are their own master and their gradients fp32. SGD keeps one moment (momentum); so
-    does Muon, for the weight matrices it updates.
+    fp32 weights are their own master and their gradients fp32. Gradients reduced in bf16 are kept
+    in bf16 (Megatron-LM `arguments.py`: it stops accumulating them in fp32). SGD keeps one moment
+    (momentum); so does Muon, for the weight matrices it updates.
     """
     own_master = precision.params_dtype == "fp32"
     moments = DTYPE_BYTES[precision.exp_avg_dtype], DTYPE_BYTES[precision.exp_avg_sq_dtype]
     return BytesPerParameter(
         weight=DTYPE_BYTES[precision.params_dtype],
-        gradient=DTYPE_BYTES["fp32" if own_master else precision.main_grads_dtype],
+        gradient=DTYPE_BYTES[_gradient_dtype(precision)],
         master=0 if own_master else DTYPE_BYTES[precision.main_params_dtype],
         first_moment=moments[0],
         second_moment=moments[1] if precision.optimizer == "adam" else 0,
     )
+
+
+def _gradient_dtype(precision: Precision) -> str:
+    """Dtype of the gradient buffer."""
+    if precision.params_dtype == "fp32":
+        return "fp32"
+    return "bf16" if precision.grad_reduce_in_bf16 else precision.main_grads_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +72,14 @@ class Sharding:
     shards_optimizer: bool
     shards_weights: bool
     """FSDP2: weights, gradients and states."""
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """What divides (dense, expert) weights and gradients."""
+        return (self.dense, self.expert) if self.shards_weights else (1, 1)
+
+    @property
+    def states(self) -> tuple[int, int]:
+        """What divides (dense, expert) optimizer states."""
+        sharded = self.shards_optimizer or self.shards_weights
+        return (self.dense, self.expert) if sharded else (1, 1)

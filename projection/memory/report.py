@@ -7,15 +7,47 @@ from projection.memory.in_flight import InFlight, high_water
 from projection.memory.overheads import GIB, overheads
 from projection.memory.rank import ChunkMemory, RankParameters
 from projection.memory.regime import BytesPerParameter, Sharding
-from projection.memory.static import Fp8Weights, StaticMemory, fsdp_gather, static_memory
+from projection.memory.static import Fp8Weights, StaticMemory, static_memory
+from projection.memory.transients import (
+    deepep_buffer,
+    fsdp_gather,
+    init_bytes,
+    layer_transients,
+    optimizer_step,
+    replaced,
+)
 from projection.schedules import PipelineSchedule
+from schemas.architecture import Architecture
+from schemas.cluster import MemoryOverheads
 from schemas.evaluation import RankMemory
+from schemas.workload import Precision
 
-PARAM_OPTIMIZER = ("weights", "gradients", "optimizer", "fp8_weights")
-ACTIVATIONS = ("activations", "activation_checkpoints", "deferred_weight_gradients")
+PARAM_OPTIMIZER = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "vocabulary_weights",
+    "vocabulary_gradients",
+    "vocabulary_optimizer",
+    "fp8_weights",
+)
+ACTIVATIONS = (
+    "activations",
+    "vocabulary_activations",
+    "activation_checkpoints",
+    "deferred_weight_gradients",
+)
+TRANSIENTS = (
+    "recompute_working_set",
+    "expert_exchange",
+    "gradient_working_set",
+    "logits",
+    "fsdp_gather",
+    "deepep_buffer",
+    "optimizer_step",
+    "weights_being_moved",
+)
 OVERHEADS = ("framework_context", "communicator_buffers", "fragmentation")
-ESTIMATED = frozenset({"gradient_working_set", *OVERHEADS})
-"""Lines that are estimates; all others follow from shapes and dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +71,15 @@ class MemoryReport:
 class MemoryContext:
     """What all ranks share."""
 
+    architecture: Architecture
+    precision: Precision
     regime: BytesPerParameter
     sharding: Sharding
     fp8: Fp8Weights
-    world_size: int
+    settings: MemoryOverheads
+    communicators: int
+    deepep_ranks: tuple[int, int] | None = None
+    """(ep, ranks per node) where tokens travel by DeepEP."""
 
 
 def memory_report(
@@ -59,6 +96,48 @@ def memory_report(
     return MemoryReport(rows, heaviest)
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of a training step on one rank, in bytes."""
+
+    alive: InFlight
+    passing: dict[str, float]
+    """Transients of that moment, by line."""
+    freed: float
+    """Of `alive.vocabulary`, what the loss's backward has freed by then."""
+
+    @property
+    def total(self) -> float:
+        """Activations and transients."""
+        return self.alive.total - self.freed + sum(self.passing.values())
+
+
+def worst_moment(
+    chunks: Sequence[ChunkMemory], alive: InFlight, settings: MemoryOverheads, *, splits: bool
+) -> Moment:
+    """When a rank holds most: at the loss, or in the backward of one of its chunks.
+
+    At the loss the logits exist twice. When the layers' backward begins, what the loss had saved is
+    free (it is its own microbatch's); recomputation reaches its run later, when the layers behind
+    it are done (`ChunkMemory.recompute`).
+    """
+    moments = [Moment(alive, {"logits": _logits(chunks, settings)}, 0.0)]
+    for chunk, whole in zip(chunks, alive.state.whole, strict=True):
+        runs_backward = whole > 0
+        freed = (chunk.loss_split if splits else chunk.loss) if runs_backward else 0.0
+        again = chunk.recompute if runs_backward and not splits else chunk.recompute_split
+        moments.append(Moment(alive, layer_transients(settings, chunk, chunk.rerun), freed))
+        if again > chunk.rerun:
+            moments.append(Moment(alive, layer_transients(settings, chunk, again), freed))
+    return max(moments, key=lambda moment: moment.total)
+
+
+def _logits(chunks: Sequence[ChunkMemory], settings: MemoryOverheads) -> float:
+    """A second copy of the logits, on the rank that has them."""
+    derived = max(chunk.logits for chunk in chunks)
+    return replaced(derived, settings.logits_gb) if derived else 0.0
+
+
 def _rank_memory(
     rank: int,
     parameters: RankParameters,
@@ -69,63 +148,115 @@ def _rank_memory(
     """One rank: components sum to the total of its worst phase."""
     static = static_memory(parameters, context.regime, context.sharding, context.fp8)
     alive = high_water(schedule.live_states[rank], chunks)
-    passing = _transients(parameters, chunks, context)
-    extra = overheads(context.world_size, alive.total + sum(passing.values()))
-    phase = worst_phase(static, alive, passing)
-    components = {
-        "weights": static.weights,
-        "gradients": static.gradients,
-        "optimizer": static.optimizer,
-        "fp8_weights": static.fp8_weights,
-        "activations": alive.tensors,
-        "activation_checkpoints": alive.checkpoints,
-        "deferred_weight_gradients": alive.deferred,
-        **passing,
+    moment = worst_moment(chunks, alive, context.settings, splits=schedule.splits_backward)
+    standing = _standing(parameters, context)
+    step = replaced(
+        optimizer_step(parameters, context.precision, context.regime, context.sharding),
+        context.settings.optimizer_step_gb,
+    )
+    working = moment.total + sum(standing.values())
+    moved = _moved_weights(parameters, context, len(chunks))
+    phases = phase_bytes(static, working, step, moved)
+    beside = overheads(context.settings, context.communicators, 0.0).total
+    grown = 1 + context.settings.fragmentation
+    totals = {name: held + dynamic * grown + beside for name, (held, dynamic) in phases.items()}
+    phase = max(totals, key=totals.__getitem__)
+    extra = overheads(context.settings, context.communicators, phases[phase][1])
+    components = _static_lines(static, phase, moved)
+    if phase in WORKING_PHASES:
+        components |= _working_lines(moment, standing)
+    elif phase == "optimizer_step":
+        components["optimizer_step"] = step
+    components |= {
         "framework_context": extra.framework_context,
         "communicator_buffers": extra.communicator_buffers,
         "fragmentation": extra.fragmentation,
     }
     in_gb = {name: size / GIB for name, size in components.items() if size}
     return RankMemory.model_construct(
-        rank=rank, components=in_gb, total_gb=sum(in_gb.values()), phase=phase
+        rank=rank,
+        components=in_gb,
+        total_gb=sum(in_gb.values()),
+        phase=phase,
+        phases_gb={name: total / GIB for name, total in totals.items()},
     )
 
 
-def phases(static: StaticMemory, alive: InFlight, passing: dict[str, float]) -> dict[str, float]:
-    """Bytes of each phase, without overheads.
+WORKING_PHASES = ("steady", "first_step")
 
-    init: weights, gradients and master weights exist. first_step: its forward and backward run
-    before the moments are allocated. steady: every later step.
+
+def phase_bytes(
+    static: StaticMemory, working: float, step: float, moved: float
+) -> dict[str, tuple[float, float]]:
+    """Bytes of each phase without overheads: (what stays, what is allocated and freed in it).
+
+    init: the model is built, `moved` weights into their buffer. checkpoint_load: every state exists
+    and is read into place (PyTorch's distributed checkpoint loads in place). first_step: its
+    forward and backward run before the moments exist. steady: forward and backward of every later
+    step. optimizer_step: after them, nothing is alive but what the optimizer allocates.
     """
-    at_init = static.total - static.first_step
-    working = alive.total + sum(passing.values())
     return {
-        "steady": static.total + working,
-        "first_step": at_init + working,
-        "init": at_init,
+        "steady": (static.total, working),
+        "first_step": (static.total - static.moments, working),
+        "optimizer_step": (static.total, step),
+        "checkpoint_load": (static.total, 0.0),
+        "init": (init_bytes(static, moved), 0.0),
     }
 
 
-def worst_phase(static: StaticMemory, alive: InFlight, passing: dict[str, float]) -> str:
-    """The phase that peaks: the steady one, since nothing is freed between steps."""
-    sizes = phases(static, alive, passing)
-    return max(sizes, key=lambda name: sizes[name])
+def _static_lines(static: StaticMemory, phase: str, moved: float) -> dict[str, float]:
+    """What lives through a phase."""
+    lines = {
+        "weights": static.weights,
+        "gradients": static.gradients,
+        "vocabulary_weights": static.vocabulary_weights,
+        "vocabulary_gradients": static.vocabulary_gradients,
+    }
+    if phase == "init":
+        # A phase peaks by what is larger than anything later: only the move is.
+        return lines | {"weights_being_moved": moved}
+    return lines | {
+        "optimizer": static.optimizer,
+        "vocabulary_optimizer": static.vocabulary_optimizer,
+        "fp8_weights": static.fp8_weights,
+    }
 
 
-def _transients(
-    parameters: RankParameters, chunks: Sequence[ChunkMemory], context: MemoryContext
-) -> dict[str, float]:
-    """Bytes that come and go within a pass, at their worst on this rank.
+def _moved_weights(parameters: RankParameters, context: MemoryContext, num_chunks: int) -> float:
+    """Weights that exist twice while the last buffer is filled: of one chunk, experts last.
 
-    The loss's second copy of the logits is gone before the layers' backward needs its own buffers,
-    so only the larger of the two counts.
+    The distributed optimizer keeps weights in contiguous buffers, dense and expert parameters
+    apart, and fills them one after the other when the gradients' buffers are already there
+    (Megatron-Core, `distributed_data_parallel.py` and `param_and_grad_buffer.py`).
     """
-    layers = {
-        "recompute_working_set": max(chunk.recompute for chunk in chunks),
-        "expert_exchange": max(chunk.exchange for chunk in chunks),
-        "gradient_working_set": max(chunk.gradients for chunk in chunks),
+    if context.sharding.shards_weights or not context.sharding.shards_optimizer:
+        return 0.0
+    held = parameters.parameters
+    last = held.routed_experts or held.dense
+    return context.regime.weight * last / num_chunks
+
+
+def _working_lines(moment: Moment, standing: dict[str, float]) -> dict[str, float]:
+    """What forward and backward hold at their worst."""
+    return {
+        "activations": moment.alive.tensors,
+        "vocabulary_activations": moment.alive.vocabulary - moment.freed,
+        "activation_checkpoints": moment.alive.checkpoints,
+        "deferred_weight_gradients": moment.alive.deferred,
+        **moment.passing,
+        **standing,
     }
-    logits = max(chunk.logits for chunk in chunks)
-    passing = layers if sum(layers.values()) >= logits else {"logits": logits}
-    gather = fsdp_gather(parameters, context.regime, context.sharding, context.fp8)
-    return {**passing, "fsdp_gather": gather}
+
+
+def _standing(parameters: RankParameters, context: MemoryContext) -> dict[str, float]:
+    """Buffers that are there through all of forward and backward."""
+    settings = context.settings
+    gather = fsdp_gather(
+        parameters, context.regime, context.sharding, context.fp8, settings.fsdp_gathered_units
+    )
+    lines = {"fsdp_gather": replaced(gather, settings.fsdp_gather_gb)} if gather else {}
+    if context.deepep_ranks is not None:
+        ep, per_node = context.deepep_ranks
+        buffer = deepep_buffer(context.architecture, ep, per_node, settings.deepep_channels)
+        lines["deepep_buffer"] = replaced(buffer, settings.deepep_buffer_gb)
+    return lines

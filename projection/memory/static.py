@@ -4,23 +4,42 @@ from dataclasses import dataclass
 
 from projection.memory.rank import RankParameters
 from projection.memory.regime import BytesPerParameter, Sharding
+from projection.operations import Parameters
 
 
 @dataclass(frozen=True, slots=True)
 class StaticMemory:
-    """Bytes that live from one step to the next."""
+    """Bytes that live from one step to the next; the vocabulary's tables apart from the layers."""
 
     weights: float
     gradients: float
     optimizer: float
+    vocabulary_weights: float
+    vocabulary_gradients: float
+    vocabulary_optimizer: float
     fp8_weights: float
-    first_step: float
-    """Of the optimizer's, what appears only at the end of the first step: the moments."""
+    moments: float
+    """Of the optimizer's, what appears only at the end of the first step."""
+
+    @property
+    def all_weights(self) -> float:
+        """Weights of layers and vocabulary, without FP8 copies."""
+        return self.weights + self.vocabulary_weights
+
+    @property
+    def all_gradients(self) -> float:
+        """Gradients of layers and vocabulary."""
+        return self.gradients + self.vocabulary_gradients
+
+    @property
+    def all_optimizer(self) -> float:
+        """Optimizer states of layers and vocabulary."""
+        return self.optimizer + self.vocabulary_optimizer
 
     @property
     def total(self) -> float:
         """All of it, in the steady state."""
-        return self.weights + self.gradients + self.optimizer + self.fp8_weights
+        return self.all_weights + self.all_gradients + self.all_optimizer + self.fp8_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +60,27 @@ def static_memory(
     Distributed optimizer: states ÷ N, N the data-parallel group of the parameter's kind. FSDP2:
     everything ÷ N; its FP8 copies are made of the gathered weights, so they are not cached.
     """
-    dense, experts = rank.parameters.dense, rank.parameters.routed_experts
-    share = (sharding.dense, sharding.expert)
-    states = share if sharding.shards_optimizer or sharding.shards_weights else (1, 1)
-    held = share if sharding.shards_weights else (1, 1)
-
-    def over(divisors: tuple[int, int], bytes_each: float) -> float:
-        return bytes_each * (dense / divisors[0] + experts / divisors[1])
-
+    held, states = sharding.held, sharding.states
     linear = rank.linear_dense / held[0] + rank.linear_experts / held[1]
-    weights = over(held, regime.weight)
+    weights = regime.weight * shard(rank.layers, held)
     if fp8.primary:
         weights -= regime.weight * linear
         copies = fp8.copies * linear
     else:
         copies = 0.0 if sharding.shards_weights else fp8.copies * linear
+    layers, vocabulary = shard(rank.layers, states), shard(rank.vocabulary, states)
     return StaticMemory(
         weights=weights,
-        gradients=over(held, regime.gradient),
-        optimizer=over(states, regime.optimizer),
+        gradients=regime.gradient * shard(rank.layers, held),
+        optimizer=regime.optimizer * layers,
+        vocabulary_weights=regime.weight * shard(rank.vocabulary, held),
+        vocabulary_gradients=regime.gradient * shard(rank.vocabulary, held),
+        vocabulary_optimizer=regime.optimizer * vocabulary,
         fp8_weights=copies,
-        first_step=over(states, regime.first_moment + regime.second_moment),
+        moments=(regime.first_moment + regime.second_moment) * (layers + vocabulary),
     )
 
 
-def fsdp_gather(
-    rank: RankParameters, regime: BytesPerParameter, sharding: Sharding, fp8: Fp8Weights
-) -> float:
-    """Unsharded bytes FSDP2 holds at once: two units' weights and one unit's gradients.
-
-    The unit being computed and the one prefetched (PyTorch FSDP2's implicit prefetch keeps two
-    all-gathers alive), FP8 copies of both, and the gradient waiting for its reduce-scatter.
-    """
-    if not sharding.shards_weights or sharding.dense * sharding.expert == 1:
-        return 0.0
-    gathered = sum(rank.largest_units) * regime.weight + rank.largest_linear * fp8.copies
-    return gathered + rank.largest_units[0] * regime.weight
+def shard(parameters: Parameters, divisors: tuple[int, int]) -> float:
+    """Parameters one GPU keeps of dense ones over the first divisor and experts over the second."""
+    return parameters.dense / divisors[0] + parameters.routed_experts / divisors[1]

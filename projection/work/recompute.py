@@ -67,19 +67,28 @@ class SelectiveRecompute:
     """Modules whose forward is re-run in backward, and the tensors that are therefore not kept."""
 
     reruns: frozenset[str] = frozenset()
-    dropped: frozenset[str] = frozenset()
+    drops: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
+    """(modules, tensors no longer saved where a layer has one of them)."""
 
     def is_rerun(self, module: ModuleWork) -> bool:
         """Whether `module` runs again in backward."""
         return module.name in self.reruns
 
+    def dropped(self, layer: LayerWork) -> frozenset[str]:
+        """Names of the tensors `layer` stops saving: those it has a module to re-run for."""
+        names = {module.name for module in layer.modules}
+        return frozenset(
+            tensor for modules, tensors in self.drops if modules & names for tensor in tensors
+        )
+
     def dropped_bytes(self, layer: LayerWork) -> float:
         """Bytes that `layer` stops saving."""
+        dropped = self.dropped(layer)
         return sum(
             tensor.num_bytes
             for module in layer.modules
             for tensor in module.saved
-            if tensor.name in self.dropped
+            if tensor.name in dropped
         )
 
 
@@ -105,7 +114,7 @@ def selective(trial: NormalTrial) -> SelectiveRecompute:
     parts = [SELECTIVE_MODULES[name] for name in names]
     return SelectiveRecompute(
         frozenset(name for reruns, _ in parts for name in reruns),
-        frozenset(name for _, dropped in parts for name in dropped),
+        tuple((frozenset(reruns), frozenset(dropped)) for reruns, dropped in parts),
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from projection.legality.schedule_names import canonical_schedule
 from projection.profiles import at_clock, gpu_profile
-from schemas.cluster import Cluster, MoeImbalance, Network, Stack
+from schemas.cluster import Cluster, MemoryOverheads, MoeImbalance, Network, Stack
 from schemas.cluster_file import TargetCluster, TargetClusterFile
 from schemas.errors import ClusterError, UserError
 from schemas.gpu import GpuProfile
@@ -88,6 +88,7 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
         memory_safety_margin=reading.values.optimization.memory_safety_margin,
         stack=_either(reading, "stack") or Stack(),
         moe_imbalance=_imbalance(_either(reading, "moe_imbalance")),
+        memory_overheads=_either(reading, "memory_overheads") or MemoryOverheads(),
         placement=_either(reading, "placement") or Cluster.model_fields["placement"].default,
         gpu_hour_price=target.gpu_hour_price,
         gpu_power_w=target.gpu_power_w,

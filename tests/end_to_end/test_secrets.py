@@ -69,18 +69,13 @@ def run_and_look(folder: Path, env: dict[str, str], *watched: Path) -> None:
 def test_no_key_is_written_by_a_search_in_process(tmp_path: Path):
     plant(tmp_path)
     run_and_look(tmp_path, environment())
+    overlay = tmp_path / "tuning_runs" / "pod" / "recipe" / "workload.yaml"
+    overrides = yaml.safe_load(overlay.read_text())["modules"]["pre_trainer"]["overrides"]
+    assert overrides["hf_token"] == "${MY_HF_TOKEN}", "a reference is no key, and is kept"
+    assert "wandb_api_key" not in overrides
 
 
 @pytest.mark.prefect
 def test_no_key_reaches_prefect(standing: Standing, tmp_path: Path):
     plant(tmp_path)
     run_and_look(tmp_path, standing.environment, standing.home)
-
-
-def test_an_exported_overlay_keeps_the_reference_to_a_key(tmp_path: Path):
-    plant(tmp_path)
-    run_and_look(tmp_path, environment())
-    overlay = tmp_path / "tuning_runs" / "pod" / "recipe" / "workload.yaml"
-    overrides = yaml.safe_load(overlay.read_text())["modules"]["pre_trainer"]["overrides"]
-    assert overrides["hf_token"] == "${MY_HF_TOKEN}"
-    assert "wandb_api_key" not in overrides

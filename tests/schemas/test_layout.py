@@ -1,5 +1,3 @@
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,12 +69,10 @@ def test_ends_and_prediction_layers_are_where_they_stand() -> None:
         "Et٣L",
     ],
 )
-def test_everything_else_is_one_line_and_quick(text: str) -> None:
-    started = time.perf_counter()
+def test_everything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(LayoutError) as caught:
         parse_layout(text)
     assert "\n" not in str(caught.value)
-    assert time.perf_counter() - started < 1
 
 
 def test_lists_of_lists_are_the_same_layout() -> None:

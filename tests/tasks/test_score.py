@@ -83,7 +83,7 @@ def test_what_the_oracle_finds_impossible_is_a_rejection():
     assert answer.reason
 
 
-@pytest.mark.parametrize("num_trials", [1, CHUNK, 3 * CHUNK + 5])
+@pytest.mark.parametrize("num_trials", [1, 3 * CHUNK + 5])
 def test_a_pool_gives_every_trial_the_answer_this_process_gives(num_trials: int):
     inputs = Inputs(small_moe(), cluster(), SearchSpec(gemm_backend="tile"))
     space = LegalSpace(inputs.workload, inputs.cluster, inputs.search)

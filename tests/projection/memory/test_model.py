@@ -3,49 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from projection.degrees import Degrees, degrees
-from projection.memory.model import MemoryModel
-from projection.memory.report import ESTIMATED, MemoryReport
+from projection.memory.lines import LINES, parts
 from projection.parameters import model_size, padded_vocab
-from projection.work.catalog import Catalog
-from projection.work.context import work_shape
 from schemas.cluster import MoeImbalance
 from schemas.workload import Precision, Workload
-from tests.builders import (
-    cluster,
-    deepseek_v3,
-    llama_70b,
-    mixtral_8x22b,
-    small_dense,
-    small_moe,
-)
-
-GIB = 2**30
-
-
-def report(
-    workload: Workload, num_nodes: int = 4, imbalance: MoeImbalance | None = None, **knobs: Any
-) -> MemoryReport:
-    on = cluster(num_nodes, moe_imbalance=imbalance)
-    model = MemoryModel(workload, on, Catalog(workload.architecture))
-    trial = workload.baseline.model_copy(update=knobs)
-    sizes = degrees(trial, on, workload.architecture, workload.seq_length)
-    assert isinstance(sizes, Degrees), sizes
-    return model.report(trial, sizes)
-
-
-def components(memory: MemoryReport, rank: int = 0) -> dict[str, float]:
-    return memory.ranks[rank].components
-
-
-def parameters_of(workload: Workload, num_nodes: int = 4, **knobs: Any) -> list[Any]:
-    on = cluster(num_nodes)
-    trial = workload.baseline.model_copy(update=knobs)
-    model = MemoryModel(workload, on, Catalog(workload.architecture))
-    return list(model.parameters(trial, work_shape(trial, workload, routed_load=1.0)))
+from tests.builders import deepseek_v3, llama_70b, mixtral_8x22b, small_dense, small_moe
+from tests.projection.memory.reports import GIB, components, parameters_of, report
 
 
 @pytest.mark.parametrize(
@@ -110,8 +74,12 @@ def test_multi_token_prediction_sits_with_the_output_and_holds_the_table_too() -
 
 def test_weights_of_llama_70b_at_tp8_are_an_eighth_and_the_replicated_part() -> None:
     plain = {"use_torch_fsdp2": False, "recompute_granularity": "none"}
-    whole = components(report(llama_70b(), **plain, tp=1))["weights"]
-    eighth = components(report(llama_70b(), **plain, tp=8))["weights"]
+
+    def weights(tp: int) -> float:
+        lines = components(report(llama_70b(), **plain, tp=tp))
+        return lines["weights"] + lines["vocabulary_weights"]
+
+    whole, eighth = weights(1), weights(8)
     norms = (2 * 80 + 1) * 8192 * 2 / GIB
     assert eighth == pytest.approx((whole - norms) / 8 + norms, rel=1e-3)
     assert whole == pytest.approx(70.55e9 * 2 / GIB, rel=1e-3)
@@ -127,7 +95,7 @@ def test_unsharded_mixed_precision_is_eighteen_bytes_per_parameter() -> None:
 
 
 def test_the_distributed_optimizer_divides_states_by_data_times_context_parallel() -> None:
-    knobs = {"use_torch_fsdp2": False, "tp": 2}
+    knobs = {"use_torch_fsdp2": False, "tp": 2, "mbs": 4}
     alone = components(report(llama_70b(), **knobs, use_distributed_optimizer=False))
     for cp in (1, 2):
         shared = components(report(llama_70b(), **knobs, cp=cp, use_distributed_optimizer=True))
@@ -155,7 +123,9 @@ def test_fsdp2_shards_weights_gradients_and_states_and_gathers_two_units() -> No
     memory = components(report(llama_70b(), num_nodes=8))
     total = padded_vocab(128256, 128, 1) * 8192 * 2 + 80 * 855_654_400 + 8192
     for name, each in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
-        assert memory[name] == pytest.approx(each * total / 64 / GIB, rel=1e-6)
+        assert memory[name] + memory[f"vocabulary_{name}"] == pytest.approx(
+            each * total / 64 / GIB, rel=1e-6
+        )
     table = 128256 * 8192
     assert memory["fsdp_gather"] == pytest.approx(3 * 2 * table / GIB, rel=1e-3)
 
@@ -283,49 +253,6 @@ def test_components_sum_to_each_ranks_total_and_the_heaviest_is_named(workload: 
     memory = report(workload, num_nodes=16)
     for rank in memory.ranks:
         assert sum(rank.components.values()) == rank.total_gb
-        assert set(rank.components) >= ESTIMATED - {"gradient_working_set"}
+        assert set(rank.components) <= set(LINES)
+        assert sum(parts(rank.components).values()) == pytest.approx(rank.total_gb)
     assert memory.peak.total_gb == max(rank.total_gb for rank in memory.ranks)
-
-
-LEVERS = st.fixed_dictionaries(
-    {
-        "pp": st.sampled_from([1, 2, 4]),
-        "ep": st.sampled_from([1, 2]),
-        "fp8": st.sampled_from(["none", "hybrid"]),
-        "use_distributed_optimizer": st.booleans(),
-        "cross_entropy_loss_fusion": st.booleans(),
-        "use_turbo_deepep": st.booleans(),
-    }
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(levers=LEVERS, mbs=st.sampled_from([1, 2, 4]), layers=st.integers(0, 4))
-def test_a_larger_microbatch_or_less_recompute_never_lowers_memory(
-    levers: dict[str, Any], mbs: int, layers: int
-) -> None:
-    def total(mbs: int, layers: int) -> float:
-        recompute = {
-            "recompute_granularity": "full" if layers else "none",
-            "recompute_method": "block" if layers else None,
-            "recompute_num_layers": layers,
-        }
-        dp = 8 // levers["pp"]
-        knobs = {**levers, **recompute, "mbs": mbs, "gbs": 4 * mbs * dp}
-        return report(small_moe(), num_nodes=1, **knobs).peak.total_gb
-
-    assert total(2 * mbs, layers) >= total(mbs, layers)
-    # A recomputed layer is brought back whole, but what it stops keeping is at least as much.
-    assert layers == 0 or total(mbs, layers) <= total(mbs, layers - 1) + 1e-9
-
-
-@settings(max_examples=25, deadline=None)
-@given(pp=st.sampled_from([1, 2, 4]), ep=st.sampled_from([1, 2]), tp=st.sampled_from([1, 2]))
-def test_more_shards_at_fixed_replicas_never_raise_static_memory(pp: int, ep: int, tp: int) -> None:
-    def static(pp: int, ep: int, tp: int, nodes: int) -> float:
-        memory = report(small_moe(), num_nodes=nodes, pp=pp, ep=ep, tp=tp, etp=1, mbs=1, gbs=64)
-        names = ("weights", "gradients", "optimizer")
-        return max(sum(rank.components[name] for name in names) for rank in memory.ranks)
-
-    # Doubling the world and tp keeps dp; edp grows, which only divides more.
-    assert static(pp, ep, 2 * tp, 4) <= static(pp, ep, tp, 2) + 1e-9

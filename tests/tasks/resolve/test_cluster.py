@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from schemas.cluster import MoeImbalance, Stack
+from schemas.cluster import MemoryOverheads, MoeImbalance, Stack
 from schemas.errors import ClusterError
 from schemas.search import AxisToggles, Budget
 from tasks.resolve import resolve_cluster
@@ -305,3 +305,24 @@ def test_a_gpu_of_ones_own_needs_a_network_of_its_own(cluster, tmp_path: Path) -
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"gone\.yaml: no such file$"):
         resolve_cluster(tmp_path / "gone.yaml", env={})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "memory_overheads: {fragmentation: 0.1, logits_gb: 2}\n",
+        "target_cluster:\n  memory_overheads: {fragmentation: 0.1, logits_gb: 2}\n",
+    ],
+)
+def test_memory_overheads_are_set_line_by_line(cluster, text: str) -> None:
+    given = cluster(text).cluster.memory_overheads
+    assert (given.fragmentation, given.logits_gb) == (0.1, 2)
+    assert given.framework_context_gb == MemoryOverheads().framework_context_gb
+    assert cluster("optimization: {}\n").cluster.memory_overheads == MemoryOverheads()
+
+
+def test_an_unknown_or_impossible_memory_overhead_is_refused(cluster) -> None:
+    said = refusal(cluster, "memory_overheads: {fragmentations: 0.1}\n")
+    assert "memory_overheads.fragmentations" in said
+    assert "fragmentation" in said
+    assert "less than 1" in refusal(cluster, "memory_overheads: {fragmentation: 5}\n")
