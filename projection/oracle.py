@@ -26,7 +26,7 @@ from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
 from schemas.search import SearchSpec
-from schemas.trial import NormalTrial
+from schemas.trial import NormalTrial, trial_id_of
 from schemas.workload import Workload
 
 MS_PER_S = 1000.0
@@ -235,9 +235,10 @@ class Oracle:
     def _identity(self, trial: NormalTrial, source: Source) -> dict[str, Any]:
         """What an evaluation is of, and how it came about."""
         provenance: Provenance = "calibrated" if self._factors.calibrated else "analytic"
+        config = trial.model_dump(mode="json")
         return {
-            "trial_id": trial.trial_id,
-            "config": trial.model_dump(mode="json"),
+            "trial_id": trial_id_of(config),
+            "config": config,
             "cap_gb": self.cluster.cap_gb,
             "source": source,
             "provenance": provenance,

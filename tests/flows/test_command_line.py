@@ -37,7 +37,10 @@ OFFERED = {
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
     "placement": [*FILES, "--set"],
-    "collective": ["KIND", "BYTES", "--gpus", "--per-node", "--gpu", "--target-cluster", "--json"],
+    "collective": [
+        "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",
+        "--cluster", "--json",
+    ],
     "schedule": [
         "[WORKLOAD]", "[CLUSTER]", "--set", "--schedule", "--vpp", "--pp", "--microbatches",
         "--f", "--b", "--w", "--p2p", "--compare-all", "--draw", "--trace", "--ascii",

@@ -176,6 +176,11 @@ def test_collective_puts_the_fastest_first(refold: Run):
     assert len(times) > 1
     from_file = refold("collective", *size, "--target-cluster", "cluster.yaml", "--json")
     assert json.loads(from_file.out) == priced
+    named = ("--bytes", "256MB", "--group", 32, "--cluster", "cluster.yaml", "--json")
+    assert json.loads(refold("collective", "allreduce", *named).out) == priced
+    winner = f"{priced[0]['algorithm']} in {priced[0]['protocol']} wins"
+    table = refold("collective", *size, "--gpu", "mi355x").out
+    assert winner in " ".join(table.split())
     assert fits_100_columns(refold("collective", *size, "--gpu", "mi355x").out)
 
 
