@@ -70,7 +70,8 @@ class Context:
         """The context of a search.
 
         Raises:
-            ClusterError: `pinned` names a knob there is not, or a value it cannot have.
+            ClusterError: `pinned` names a knob there is not or that no run has, or a value it
+                cannot have.
         """
         pinned = _pinned(search, workload)
         toggled = {
@@ -115,6 +116,11 @@ def _pinned(search: SearchSpec, workload: Workload) -> Mapping[str, AxisValue]:
             close = difflib.get_close_matches(name, KNOBS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"knobs: {', '.join(KNOBS)}"
             raise ClusterError(f"pinned.{name}: there is no such knob; {hint}")
+        if name not in TOGGLE_OF:
+            raise ClusterError(
+                f"pinned.{name}: cannot be pinned: no setting of a run says it, it only prices the"
+                " all-to-all of another EP; pin ep, or ask refold project --set"
+            )
     if not search.pinned:
         return MappingProxyType({})
     values: dict[str, Any] = dict(search.pinned)
