@@ -55,7 +55,7 @@ class Inputs:
     @cached_property
     def signature(self) -> Signature:
         """What a score depends on."""
-        return signature_of(self.workload, self.cluster, self.search, gemm=self.gemm)
+        return signature_of(self.workload, self.cluster, gemm=self.gemm)
 
     @property
     def lesser_paths(self) -> tuple[str, ...]:

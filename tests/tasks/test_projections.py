@@ -9,6 +9,7 @@ import pytest
 from schemas.errors import UserError
 from schemas.evaluation import Evaluation
 from schemas.trial import TrialConfig
+from storage.evaluation_cache import identity_of
 from tasks.projections import Projector, answer_lines
 from tests.end_to_end.files import write_inputs
 
@@ -90,7 +91,8 @@ def test_the_papers_memory_regime_is_another_question(files: tuple[Path, Path]):
     paper = Projector(gemm_backend="tile", memory_regime="paper").project(*files, TrialConfig())
     assert paper.memory_regime == "paper"
     assert paper.memory_per_gpu_gb != config.memory_per_gpu_gb
-    assert paper.signature.stack != config.signature.stack
+    assert paper.signature == config.signature, "another question of the same job and machine"
+    assert identity_of(paper) != identity_of(config)
 
 
 def test_a_missing_file_is_the_users_error(files: tuple[Path, Path]):
