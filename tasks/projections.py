@@ -83,7 +83,11 @@ class Projector:
 
 
 def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> Evaluation:
-    """What is said of a trial that may not run: which rules it breaks, and no numbers."""
+    """What is said of a trial that may not run: which rules it breaks, and no numbers.
+
+    It answers the question that was asked (source "simulate") without the oracle, which is why its
+    provenance is "inferred".
+    """
     return Evaluation(
         trial_id=trial.trial_id,
         config=trial.model_dump(mode="json"),
@@ -93,7 +97,7 @@ def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> 
         cap_gb=inputs.cluster.cap_gb,
         memory_regime=inputs.search.memory_regime,
         source="simulate",
-        provenance="analytic",
+        provenance="inferred",
         signature=inputs.signature.hashes,
         warnings=verdict.warnings,
     )

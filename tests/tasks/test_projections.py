@@ -47,6 +47,7 @@ def test_an_illegal_question_is_answered_with_reasons_and_no_numbers(files: tupl
     assert answer["reason_code"] == "world_not_tiled"
     assert answer["tokens_per_s_per_gpu"] is None
     assert answer["memory_per_gpu_gb"] is None
+    assert (answer["source"], answer["provenance"]) == ("simulate", "inferred")
 
 
 @pytest.mark.parametrize(
