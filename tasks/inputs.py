@@ -21,7 +21,7 @@ from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
 from tasks.resolve import resolve_cluster, resolve_workload
 from tasks.resolve.environment import search_dotenv
-from tasks.resolve.redaction import is_secret_key, redact
+from tasks.resolve.redaction import is_secret_variable, redact
 from tasks.resolve.yaml_file import read_yaml
 
 SHIPPED = "refold:"
@@ -120,7 +120,9 @@ def resolve_pair(
 def secrets_in(environment: Mapping[str, str]) -> frozenset[SecretStr]:
     """The values of variables whose names say that they are keys, `.env` files included."""
     return frozenset(
-        SecretStr(value) for name, value in environment.items() if value and is_secret_key(name)
+        SecretStr(value)
+        for name, value in environment.items()
+        if value and is_secret_variable(name)
     )
 
 
