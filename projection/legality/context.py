@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from projection.legality.normal_form import normalise
+from projection.legality.normal_form import KNOBS, normalise
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
 from schemas.errors import ClusterError, UserError
@@ -14,9 +14,6 @@ from schemas.legality import AxisValue
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
-
-KNOBS = tuple(name for name in TrialConfig.model_fields if name in NormalTrial.model_fields)
-"""Every knob of a trial in normal form, in the order of the guide."""
 
 TOGGLE_OF: Mapping[str, str] = MappingProxyType(
     {
