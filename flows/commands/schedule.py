@@ -127,13 +127,13 @@ def _from_files(
     """Times a schedule with what the oracle says each pass of the workload takes."""
     from projection.legality import normalise
     from tasks.inputs import resolve_pair
-    from tasks.settings import parse_settings
+    from tasks.settings import asked_for
 
     if workload is None or target_cluster is None:
         raise UserError("--workload and --target-cluster go together")
     inputs = resolve_pair(workload, target_cluster, model_path)
     oracle = inputs.oracle()
-    asked = parse_settings(settings)
+    asked = asked_for(settings, inputs.workload, inputs.cluster)
 
     def time(name: "Schedule | None") -> "Timeline":
         chosen = {} if name is None else {"pp_schedule": name, "vpp": vpp or default_vpp(name)}

@@ -75,6 +75,12 @@ def test_a_line_that_cannot_be_answered_says_so_with_its_number(
     assert says in answer["error"]
 
 
+def test_a_batch_counted_in_microbatches_is_projected_so(files: tuple[Path, Path]):
+    ((_, answer),) = answers(files, '{"set": {"num_microbatches": 4, "mbs": 1}}')
+    assert answer["num_microbatches"] == 4
+    assert answer["config"]["gbs"] == 4 * answer["derived_dp"]
+
+
 def test_blank_lines_are_no_questions(files: tuple[Path, Path]):
     assert len(answers(files, "", "{}", "   ")) == 1
 
