@@ -12,7 +12,7 @@ from typing import Final
 from projection.attention import attention_backward_ms, attention_forward_ms
 from projection.collectives import Collectives, Priced
 from projection.gemm import GemmModel
-from projection.operations import AttentionCore, Collective, Gemm, MemoryPass, Operation
+from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
 from projection.placement import Group, Placement
 from schemas.cluster import Network
 from schemas.gpu import Achievable, GpuProfile
@@ -110,14 +110,3 @@ class KernelModels:
             self._priced.clear()
         self._priced[key] = priced
         return priced
-
-
-def operation_ms(op: Operation, models: KernelModels) -> float:
-    """Milliseconds of a forward operation; backward attention is `KernelModels.attention_ms`."""
-    if isinstance(op, Gemm):
-        return models.gemm_ms(op)
-    if isinstance(op, AttentionCore):
-        return models.attention_ms(op, backward=False)
-    if isinstance(op, MemoryPass):
-        return models.pass_ms(op)
-    return models.collective(op).time_ms

@@ -261,10 +261,9 @@ def test_the_budget_order_gives_every_rule_its_turn(
             assert set(seen) == present
 
 
-def test_a_budget_cuts_the_order() -> None:
+def test_a_small_budget_hears_every_rule() -> None:
     plan = plan_seeds(mixtral_8x22b(), cluster(8), search())
     everything = order_for_budget(plan.candidates)
-    assert order_for_budget(plan.candidates, 12) == everything[:12]
     assert {candidate.rule for candidate in everything[:9]} == set(RULE_NAMES)
 
 
