@@ -179,3 +179,9 @@ def _backward_tiling(gpu: GpuProfile, d_qk: int, d_v: int) -> _Tiling:
 def _flops_per_cycle(gpu: GpuProfile) -> float:
     """BF16 matrix FLOPs per cycle of one compute unit: attention cores stay in BF16."""
     return gpu.bf16_tflops * 1e6 / (gpu.clock_mhz * gpu.compute_units)
+
+
+def attention_tflops(op: AttentionCore, gpu: GpuProfile, direction: Direction) -> float:
+    """TFLOP/s of the model on `op`, the figure published kernels are compared by."""
+    model = attention_forward_ms if direction == "forward" else attention_backward_ms
+    return attention_flops(op, direction) / model(op, gpu) * 1e-9

@@ -7,8 +7,8 @@ is then a product of arithmetic progressions, so what it spans follows from stri
 that cut nodes unevenly are enumerated.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from projection.operations import GroupName
 from schemas.cluster import Cluster
@@ -18,8 +18,7 @@ Axes = tuple[tuple[int, int], ...]
 """(stride, size) of each dimension a group runs over, by rising stride."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One group of ranks: the widest-spread of its name, which the others wait for.
 
     `ranks_per_node` is the most ranks it has on one node; nodes and pods are those it touches.

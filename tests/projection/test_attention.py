@@ -7,17 +7,11 @@ from projection.attention import (
     attention_backward_ms,
     attention_flops,
     attention_forward_ms,
+    attention_tflops,
     mean_visible_keys,
 )
 from projection.operations import AttentionCore
 from projection.profiles import achievable, gpu_profile
-from schemas.gpu import GpuProfile
-
-
-def tflops_of(op: AttentionCore, gpu: GpuProfile, direction: Direction) -> float:
-    """TFLOP/s of the model on `op`, the figure published kernels are compared by."""
-    model = attention_forward_ms if direction == "forward" else attention_backward_ms
-    return attention_flops(op, direction) / model(op, gpu) * 1e-9
 
 
 def core(
@@ -88,7 +82,7 @@ def test_derated_rates_are_the_published_ones(
     assert factor is not None
     # Publications count half of all scores under a causal mask.
     convention = (op.seq_kv + 1) / op.seq_kv if op.causal else 1
-    rate = tflops_of(op, gpu, direction) * factor / convention
+    rate = attention_tflops(op, gpu, direction) * factor / convention
     assert rate == pytest.approx(tflops, rel=tolerance)
 
 
@@ -101,7 +95,7 @@ def test_table_of_rates(capsys: pytest.CaptureFixture[str]) -> None:
         for d, d_v in ((64, 64), (128, 128), (192, 128)):
             for direction in ("forward", "backward"):
                 rates = [
-                    tflops_of(core(s, d, d_v=d_v, batch=2), gpu, direction)  # type: ignore[arg-type]
+                    attention_tflops(core(s, d, d_v=d_v, batch=2), gpu, direction)  # type: ignore[arg-type]
                     for s in sequences
                 ]
                 cells = " ".join(f"{rate:5.0f}" for rate in rates)
@@ -169,8 +163,8 @@ def test_grouped_heads_cut_traffic_only_where_traffic_is_the_limit() -> None:
 
 def test_exponentials_weigh_more_on_narrow_heads() -> None:
     gpu = gpu_profile("h100")
-    narrow = tflops_of(core(16384, 64, causal=False), gpu, "forward")
-    wide = tflops_of(core(16384, 128, heads=16, causal=False), gpu, "forward")
+    narrow = attention_tflops(core(16384, 64, causal=False), gpu, "forward")
+    wide = attention_tflops(core(16384, 128, heads=16, causal=False), gpu, "forward")
     assert narrow / wide == pytest.approx(497 / 648, rel=0.05)
 
 

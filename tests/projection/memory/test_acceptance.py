@@ -5,9 +5,10 @@ Where a number is given, it is the reporter's or follows from the shapes beside 
 
 import pytest
 
+from projection.profiles import gpu_profile
 from projection.stages import stage_map
 from schemas.workload import Workload
-from tests.builders import cluster, llama_70b, mi355x, mixtral_8x22b, small_dense
+from tests.builders import cluster, llama_70b, mixtral_8x22b, small_dense
 from tests.projection.memory.reports import (
     GIB,
     components,
@@ -98,9 +99,7 @@ def test_recomputed_layer_ids_are_not_ignored() -> None:
 
 
 def test_nameplate_memory_is_not_offered_as_usable() -> None:
-    gpu = mi355x().model_copy(
-        update={"name": "mi325x", "hbm_capacity_gb": 256, "usable_hbm_gb": 251.98}
-    )
+    gpu = gpu_profile("mi325x")
     # Out-of-memory messages on MI325X: "a total capacity of 251.98 GiB" of the 256.
     assert cluster(gpu=gpu, memory_safety_margin=0.0).cap_gb == 251.98
     assert cluster(gpu=gpu).cap_gb == pytest.approx(256 * 0.9)
