@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inputs import secrets_in
+from tasks.inputs import secrets_in, secrets_in_files
 from tasks.resolve.redaction import (
     is_secret_key,
     is_secret_variable,
@@ -71,6 +73,19 @@ def test_the_environments_secrets_are_known_by_value() -> None:
     env = {"AZURE_KEY": "azure-value", "DB_PASS": "db-value", "PAD_TOKEN": "<pad>", "EMPTY_KEY": ""}
     found = {secret.get_secret_value() for secret in secrets_in(env)}
     assert found == {"azure-value", "db-value"}
+
+
+def test_a_files_secrets_are_known_while_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(
+        "agent:\n  llm:\n    api_key: written-out\n    auth_token: ${WHERE}\n    max_tokens: 5\n"
+    )
+    (tmp_path / "broken.yaml").write_text("agent: [")
+    paths = [str(tmp_path / name) for name in ("cluster.yaml", "broken.yaml", "gone.yaml")]
+    found = secrets_in_files(paths, {"WHERE": "from-the-environment"})
+    assert {secret.get_secret_value() for secret in found} == {
+        "written-out",
+        "from-the-environment",
+    }
 
 
 def test_a_variable_of_a_secret_stays_a_reference() -> None:
