@@ -17,7 +17,7 @@ from schemas.events import RunResumed, RunStarted
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
 from storage.canonical import canonical, sha256_hex
-from tasks.inputs import Inputs, secrets_in
+from tasks.inputs import Inputs, secrets_in, secrets_in_files
 from tasks.resolve.environment import search_dotenv
 
 DEFAULT_OUT_DIR = Path("tuning_runs")
@@ -89,11 +89,12 @@ def inputs_of_run(store: Store, run_id: str) -> Inputs:
     """
     log = EventLog.open(store, run_id)
     spec = log.state().spec
+    environment = search_dotenv(os.environ, Path.cwd())
     return Inputs(
         workload=Workload.model_validate_json(log.get_blob(spec.workload_blob)),
         cluster=Cluster.model_validate_json(log.get_blob(spec.cluster_blob)),
         search=spec.search,
-        known_secrets=secrets_in(search_dotenv(os.environ, Path.cwd())),
+        known_secrets=secrets_in(environment) | secrets_in_files(spec.input_blobs, environment),
     )
 
 

@@ -28,6 +28,7 @@ from projection.legality import check, derive_axes
 from schemas.errors import LogError, SpecChanged
 from schemas.events import (
     AxesDerived,
+    NoteTaken,
     RoundFinished,
     RoundStarted,
     RunFinished,
@@ -47,7 +48,7 @@ from tasks.memory_filter import DOES_NOT_FIT, Rejection, Survivor, memory_filter
 from tasks.score import Scored, score
 from tasks.score_pool import best_way_to_score
 from tasks.seed_batch import NumberedTrial, seed_batch
-from tasks.seed_plan import seed_plan
+from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
 
 SEED = "seed"
 
@@ -164,14 +165,20 @@ def _run_finished(outcome: Outcome) -> RunFinished:
 
 
 def _seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
-    plan = stage("seed_batch", _plan_seeds, inputs)
+    plan, notes = stage("seed_batch", _plan_seeds, inputs)
     budget = inputs.search.budget
     round_number = 0
+    taken = {note.text for note in ledger.state.notes}
+    entries = [
+        Entry(NoteTaken(text=note, author="seed plan"), round_number)
+        for note in notes
+        if note not in taken
+    ]
     if ledger.state.open_round is None:
         planned = min(len(plan), budget.seed_budget)
-        ledger.record(
-            Entry(RoundStarted(proposer=SEED, planned=planned, budget=budget), round_number)
-        )
+        started = RoundStarted(proposer=SEED, planned=planned, budget=budget)
+        entries.insert(0, Entry(started, round_number))
+    ledger.record(*entries)
     reached = 0
     while reached < len(batch := plan[: budget.seed_budget + _implied(ledger.state)]):
         reached = len(batch)
@@ -188,9 +195,10 @@ def _seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: S
     ledger.anchor()
 
 
-def _plan_seeds(inputs: Inputs) -> tuple[NumberedTrial, ...]:
-    plan = seed_plan(inputs.workload, inputs.cluster, inputs.search)
-    return seed_batch(plan, inputs.workload)
+def _plan_seeds(inputs: Inputs) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
+    """The seeds in the order of the budget, and what is to be noted of those that were refused."""
+    plan = plan_seeds(inputs.workload, inputs.cluster, inputs.search)
+    return seed_batch(order_for_budget(plan.candidates), inputs.workload), skipped_notes(plan)
 
 
 def _implied(state: State) -> int:

@@ -8,13 +8,11 @@ that cut nodes unevenly are enumerated.
 """
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from projection.operations import GroupName
 from schemas.cluster import Cluster
 from schemas.errors import UserError
-
-Domain = Literal["node", "pod", "cluster"]
 
 Axes = tuple[tuple[int, int], ...]
 """(stride, size) of each dimension a group runs over, by rising stride."""
@@ -97,13 +95,6 @@ class Placement:
     def ranks(self, name: GroupName) -> list[tuple[int, ...]]:
         """All groups called `name` as lists of global ranks; together they partition the world."""
         return _rank_lists(self._axes[name], self._world)
-
-    def p2p_domain(self, stage_from: int, stage_to: int) -> Domain:
-        """The widest domain any rank crosses between two pipeline ranks (wrap-around included)."""
-        group = self.p2p_group(stage_from, stage_to)
-        if group.num_pods > 1:
-            return "cluster"
-        return "pod" if group.num_nodes > 1 else "node"
 
     def p2p_group(self, stage_from: int, stage_to: int) -> Group:
         """The pair that exchanges activations between two pipeline ranks, at its most distant."""

@@ -1,6 +1,6 @@
 """The target-cluster YAML as a user writes it; `schemas.cluster.Cluster` is what it resolves to."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -76,9 +76,3 @@ class TargetClusterFile(FrozenModel):
     moe_imbalance: MoeImbalance | float | None = None
     memory_overheads: MemoryOverheads | None = None
     pinned: dict[str, AxisValue] = Field(default_factory=dict)
-
-
-class HardwareFile(FrozenModel):
-    """A hardware YAML: one `hardware_config:` mapping, checked key by key when resolved."""
-
-    hardware_config: dict[str, Any]

@@ -114,11 +114,11 @@ def _from_files(
     """Schedules of a workload, with what the oracle says its passes take and keep."""
     from tasks.inputs import resolve_pair
     from tasks.schedule_runs import WorkloadSchedules
-    from tasks.settings import parse_settings
+    from tasks.settings import asked_for
 
     workload, cluster, model_path, backend = files
     inputs = resolve_pair(workload, cluster, model_path, gemm_backend=backend)
-    schedules = WorkloadSchedules(inputs, parse_settings(settings))
+    schedules = WorkloadSchedules(inputs, asked_for(settings, inputs.workload, inputs.cluster))
     if compare_all:
         return schedules.compare(all_schedules(), vpp)
     return [schedules.run(chosen, vpp)]

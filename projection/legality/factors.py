@@ -132,8 +132,8 @@ def _moe_communication(_: NormalTrial, context: Context) -> Values:
 
 
 def _target_ep(trial: NormalTrial, context: Context) -> Values:
-    pinned = context.pinned.get("target_ep_size", context.baseline.target_ep_size)
-    return ((None if pinned == trial.ep else pinned,),)
+    priced = context.baseline.target_ep_size
+    return ((None if priced == trial.ep else priced,),)
 
 
 def _fp8(_: NormalTrial, context: Context) -> Values:

@@ -4,7 +4,7 @@ import difflib
 from typing import cast, get_args
 
 from schemas.errors import UserError
-from schemas.trial import SCHEDULE_ALIASES, SPLIT_BACKWARD, Schedule
+from schemas.trial import SCHEDULE_ALIASES, Schedule
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _ONE_CHUNK = frozenset({"1f1b", "zero-bubble", "zb-heuristic", "ilp"})
@@ -28,11 +28,6 @@ def schedules_for(pp: int, vpp: int) -> tuple[Schedule, ...]:
 def plain_schedule(vpp: int) -> Schedule:
     """The schedule that needs no flag: 1F1B, interleaved above one chunk per rank."""
     return "interleaved" if vpp > 1 else "1f1b"
-
-
-def splits_backward(schedule: str) -> bool:
-    """Whether weight gradients run apart from input gradients."""
-    return schedule in SPLIT_BACKWARD
 
 
 def canonical_schedule(name: str) -> Schedule:

@@ -13,6 +13,12 @@ from schemas.errors import UserError
 NAMES: tuple[GroupName, ...] = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
 
 
+def domain_of(placement: Placement, stage_from: int, stage_to: int) -> str:
+    """The widest domain that activations between two pipeline ranks cross."""
+    group = placement.p2p_group(stage_from, stage_to)
+    return "cluster" if group.num_pods > 1 else "pod" if group.num_nodes > 1 else "node"
+
+
 def cluster(
     nodes: int, per_node: int = 8, order: str = "tp-cp-ep-dp-pp", **network: object
 ) -> Cluster:
@@ -141,7 +147,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
             expected = "pod"
         if any(a // (2 * node) != b // (2 * node) for a, b in pairs):
             expected = "cluster"
-        assert placement.p2p_domain(low, high) == expected
+        assert domain_of(placement, low, high) == expected
 
 
 def test_expert_groups_fold_over_the_attention_groups() -> None:
@@ -163,16 +169,16 @@ def test_pipeline_inside_data_parallel_keeps_stages_on_a_node() -> None:
     inner = Placement(
         cluster(4, order="tp-cp-ep-pp-dp"), tp=1, cp=1, pp=8, dp=4, ep=1, etp=1, edp=4
     )
-    assert inner.p2p_domain(3, 4) == "node"
-    assert inner.p2p_domain(7, 0) == "node"
+    assert domain_of(inner, 3, 4) == "node"
+    assert domain_of(inner, 7, 0) == "node"
     outer = Placement(cluster(4), tp=1, cp=1, pp=8, dp=4, ep=1, etp=1, edp=4)
-    assert [outer.p2p_domain(s, s + 1) for s in (0, 1)] == ["node", "pod"]
+    assert [domain_of(outer, s, s + 1) for s in (0, 1)] == ["node", "pod"]
 
 
 def test_wrap_around_of_a_long_pipeline_crosses_pods() -> None:
     placement = Placement(cluster(16), tp=8, cp=1, pp=16, dp=1, ep=1, etp=8, edp=1)
-    assert placement.p2p_domain(0, 1) == "pod"
-    assert placement.p2p_domain(15, 0) == "cluster"
+    assert domain_of(placement, 0, 1) == "pod"
+    assert domain_of(placement, 15, 0) == "cluster"
     assert placement.p2p_group(15, 0).num_pods == 2
 
 

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,14 @@ from schemas.cluster import Cluster
 from schemas.search import SearchSpec
 from schemas.trial import Candidate, NormalTrial, TrialConfig
 from schemas.workload import Workload
-from tasks.seed_plan import SEED_RULES, SeedPlan, order_for_budget, plan_seeds, seed_plan
+from tasks.seed_plan import (
+    SEED_RULES,
+    SeedPlan,
+    order_for_budget,
+    plan_seeds,
+    seed_plan,
+    skipped_notes,
+)
 from tasks.seed_plan.grid import reduced
 from tests.builders import (
     a100,
@@ -253,10 +261,9 @@ def test_the_budget_order_gives_every_rule_its_turn(
             assert set(seen) == present
 
 
-def test_a_budget_cuts_the_order() -> None:
+def test_a_small_budget_hears_every_rule() -> None:
     plan = plan_seeds(mixtral_8x22b(), cluster(8), search())
     everything = order_for_budget(plan.candidates)
-    assert order_for_budget(plan.candidates, 12) == everything[:12]
     assert {candidate.rule for candidate in everything[:9]} == set(RULE_NAMES)
 
 
@@ -268,3 +275,18 @@ def test_an_order_keeps_each_rules_own_order() -> None:
     ]
     tags = [candidate.tag for candidate in order_for_budget(made)]
     assert tags == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4", "b3", "b4"]
+
+
+@pytest.mark.parametrize(("workload", "there", "spec"), RUNS)
+def test_every_refused_seed_is_counted_under_its_rule(
+    workload: Workload, there: Cluster, spec: SearchSpec
+) -> None:
+    plan = plan_seeds(workload, there, spec)
+    notes = skipped_notes(plan)
+    counts = [(line.partition(":")[0], int(line.split()[1])) for line in notes]
+    assert dict(counts) == Counter(skipped.violation.code for skipped in plan.skipped)
+    assert [count for _, count in counts] == sorted((n for _, n in counts), reverse=True)
+    for line, (code, _) in zip(notes, counts, strict=True):
+        first = next(seed for seed in plan.skipped if seed.violation.code == code)
+        assert line.endswith(f"{first.candidate.tag}: {first.violation.reason}")
+        assert "\n" not in line
