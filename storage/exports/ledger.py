@@ -54,6 +54,7 @@ def summary_json(state: State, workload: Workload) -> str:
         "resumed": len(state.resumed),
         "recovered": [name for event in state.recoveries for name in event.discarded],
         "workload_warnings": list(workload.warnings),
+        "cluster_warnings": list(state.spec.cluster_warnings),
     }
     return json.dumps(_sorted(summary), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
