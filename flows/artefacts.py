@@ -6,9 +6,10 @@ from pathlib import Path
 
 from flows.terminal import say
 from projection.legality.derived import derived_settings
-from schemas.errors import RunLocked, UserError
+from schemas.errors import RunLocked
 from schemas.workload import Workload
 from storage import EventLog, State, Store, write_exports
+from storage.exports.files import write_file
 from storage.exports.printed import printed_result
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
@@ -24,7 +25,7 @@ def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> P
     """
     folder = out_dir_of_run(state, out_dir)
     write_exports(state, workload, folder, derived=partial(derived_settings, workload=workload))
-    write_picture(folder / PICTURE, draw_trials(picture_of(state)))
+    write_file(folder / PICTURE, draw_trials(picture_of(state)))
     return folder
 
 
@@ -32,22 +33,6 @@ def keep_caches_under(store: Store) -> None:
     """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
     cache = store.root / "cache" / "matplotlib"
     os.environ.setdefault("MPLCONFIGDIR", str(cache.absolute()))
-
-
-def write_picture(path: Path, data: bytes) -> None:
-    """Puts the picture in place by a rename; nothing, if it is there already.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        if path.is_file() and path.read_bytes() == data:
-            return
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def out_dir_of_run(state: State, out_dir: Path | None) -> Path:

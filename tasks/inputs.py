@@ -58,6 +58,11 @@ class Inputs:
         return signature_of(self.workload, self.cluster, gemm=self.gemm)
 
     @property
+    def cluster_warnings(self) -> tuple[str, ...]:
+        """The warnings that are not the workload's own, which it carries."""
+        return tuple(line for line in self.warnings if line not in self.workload.warnings)
+
+    @property
     def lesser_paths(self) -> tuple[str, ...]:
         """What this run does without, in words."""
         wants_origami = self.cluster.gpu.vendor == "amd" and self.search.gemm_backend == "auto"
