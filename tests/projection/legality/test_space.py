@@ -241,3 +241,16 @@ def test_a_large_space_is_counted_in_seconds() -> None:
     started = time.perf_counter()
     assert LegalSpace(mixtral_8x22b(), cluster(8), search()).count() > 1_000_000
     assert time.perf_counter() - started < 5
+
+
+def test_a_hundred_thousand_gpus_are_counted_in_seconds() -> None:
+    """Their divisors alone, looked for one number after another, take ten times this."""
+    started = time.process_time()
+    assert LegalSpace(mixtral_8x22b(), cluster(12_500), search()).count() > 1_000
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("knob", ["tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "gbs"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_size_pinned_below_one_leaves_nothing_legal(knob: str, value: int) -> None:
+    assert LegalSpace(mixtral_8x22b(), cluster(1), search({knob: value})).count() == 0
