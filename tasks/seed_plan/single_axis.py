@@ -6,7 +6,7 @@ from typing import Any
 from projection.legality import normalise
 from projection.legality.normal_form import stage_capacity
 from projection.legality.schedule_names import plain_schedule
-from schemas.trial import Candidate, TrialConfig
+from schemas.trial import Candidate
 from tasks.seed_plan.anchor import ZERO1, Anchor
 from tasks.seed_plan.pins import with_pins
 
