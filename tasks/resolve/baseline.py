@@ -7,6 +7,7 @@ it cannot be understood, or contradicts another.
 from typing import Any, Final
 
 from projection.legality.schedule_choice import framework_schedule
+from projection.legality.schedule_names import canonical_schedule
 from schemas.architecture import Architecture
 from schemas.errors import UserError
 from schemas.layout import LayoutError, check_layout, layout_text, parse_layout
@@ -15,6 +16,8 @@ from tasks.resolve.precision import fp8_of
 from tasks.resolve.settings import Settings
 
 _WORLD: Final = 10**6
+_LAYERS: Final = 10**4
+"""No model has this many layers."""
 _VPP_KEYS: Final = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
 _GRANULARITIES: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
 _METHODS: Final[tuple[RecomputeMethod, ...]] = ("block", "uniform")
@@ -123,6 +126,8 @@ def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
     v_schedule = settings.flag("zero_bubble_v_schedule")
     memory = settings.word("zero_bubble_v_schedule_mem_setup", ("half", "min", "zb")) or "half"
     try:
+        if algorithm is not None:
+            canonical_schedule(algorithm)  # checked whether or not a patch reads it
         return framework_schedule(
             vpp,
             pp,
@@ -157,6 +162,8 @@ def _recompute(settings: Settings, architecture: Architecture) -> dict[str, Any]
         "recompute_num_layers": 0,
     }
     granularity = settings.word("recompute_granularity", _GRANULARITIES) or "none"
+    method = settings.word("recompute_method", _METHODS)
+    layers = settings.whole("recompute_num_layers", minimum=0, maximum=_LAYERS)
     modules = _recompute_modules(settings)
     if granularity == "none" and (
         settings.flag("recompute_activations") or settings.flag("moe_layer_recompute")
@@ -167,8 +174,6 @@ def _recompute(settings: Settings, architecture: Architecture) -> dict[str, Any]
     if granularity == "selective":
         return off | {"recompute_granularity": "selective", "recompute_modules": modules}
     ids = _recompute_ids(settings, architecture)
-    method = settings.word("recompute_method", _METHODS)
-    layers = settings.whole("recompute_num_layers", minimum=0)
     if ids:
         if method is not None:
             raise settings.error(
