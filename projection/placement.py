@@ -9,10 +9,9 @@ that cut nodes unevenly are enumerated.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, lcm
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from projection.operations import GroupName
 from schemas.cluster import Cluster
@@ -24,8 +23,7 @@ Axes = tuple[tuple[int, int], ...]
 """(stride, size) of each dimension a group runs over, by rising stride."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One group of ranks: the widest-spread of its name, which the others wait for.
 
     `ranks_per_node` is the most ranks it has on one node; nodes and pods are those it touches.

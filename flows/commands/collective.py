@@ -31,11 +31,14 @@ def add_to(app: typer.Typer) -> None:
 
 def collective(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Which collective.")],
+    gpus: Annotated[int, typer.Option("--gpus", "--group", min=1, help="Ranks in the group.")],
     size: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="BYTES", help="Message as its API counts it: 512MB, 64MiB, 4096."),
-    ],
-    gpus: Annotated[int, typer.Option(min=1, help="Ranks in the group.")],
+    ] = None,
+    size_option: Annotated[
+        str | None, typer.Option("--bytes", metavar="BYTES", help="The message, if not said above.")
+    ] = None,
     per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks per node; default: as many as fit.")
     ] = None,
@@ -43,7 +46,12 @@ def collective(
         str | None, typer.Option(help="A shipped GPU (mi355x, h100, …), wired as it ships.")
     ] = None,
     target_cluster: Annotated[
-        Path | None, typer.Option(help="Take the GPU and the network from this file instead.")
+        Path | None,
+        typer.Option(
+            "--target-cluster",
+            "--cluster",
+            help="Take the GPU and the network from this file instead.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,6 +61,9 @@ def collective(
     from projection.placement import Group
     from projection.profiles import achievable
 
+    if (size is None) == (size_option is None):
+        raise UserError("say how many bytes once: refold collective allreduce 256MiB ...")
+    size = size or size_option or ""
     profile, network, node_size = _hardware(gpu, target_cluster)
     per_node = per_node or min(gpus, node_size)
     if gpus % per_node:
@@ -78,7 +89,8 @@ def collective(
             (p.algorithm, p.protocol, f"{p.time_ms:.4f}", f"{num_bytes / p.time_ms / 1e6:,.1f}")
             for p in priced
         ],
-        title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}",
+        title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}: "
+        f"{priced[0].algorithm} in {priced[0].protocol} wins",
     )
 
 
