@@ -11,6 +11,7 @@ from projection.legality import normalise
 from schemas.cluster import Cluster
 from schemas.errors import UserError
 from schemas.trial import NormalTrial, TrialConfig
+from schemas.wording import problem
 from schemas.workload import Workload
 
 SPELLINGS = {
@@ -110,16 +111,17 @@ def trial_config(values: Mapping[str, Any], where: str) -> TrialConfig:
     except ValidationError as error:
         first = error.errors()[0]
         knob = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{where} {knob}={first['input']}: {first['msg']}") from error
+        raise UserError(f"{where} {knob}={first['input']!s:.80}: {problem(first)}") from error
 
 
 def _knob(key: str, where: str) -> str:
     knob = SPELLINGS.get(key, key)
     if knob in CountedBatch.model_fields:
         return knob
-    near = get_close_matches(key, [*CountedBatch.model_fields, *SPELLINGS], n=1)
+    spellings = [*CountedBatch.model_fields, *SPELLINGS]
+    near = get_close_matches(key.strip().lower()[:80], spellings, n=1)
     did_you_mean = f"; did you mean {near[0]}?" if near else ""
     raise UserError(
-        f"{where}: no knob is called {key!r}{did_you_mean}",
+        f"{where}: no knob is called {key!r:.80}{did_you_mean}",
         hint="knobs: " + ", ".join(CountedBatch.model_fields),
     )

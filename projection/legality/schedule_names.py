@@ -43,8 +43,8 @@ def canonical_schedule(name: str) -> Schedule:
             return spelling
     nearest = nearest_schedule(name)
     raise UserError(
-        f"pp_schedule {name!r} is not a schedule"
-        + (f"; did you mean {nearest!r}?" if nearest else "")
+        f"pp_schedule {name!r:.80} is not a schedule"
+        + (f"; did you mean {nearest!r}?" if nearest else ".")
         + f" There are: auto, {', '.join(SCHEDULES)}"
     )
 

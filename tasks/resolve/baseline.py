@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from projection.legality import settled
 from projection.legality.schedule_choice import framework_schedule
+from projection.legality.schedule_names import canonical_schedule
 from schemas.architecture import Architecture
 from schemas.errors import UserError
 from schemas.layout import LayoutError, check_layout, layout_text, parse_layout
@@ -16,6 +17,8 @@ from tasks.resolve.precision import fp8_of
 from tasks.resolve.settings import Settings
 
 _WORLD: Final = 10**6
+_LAYERS: Final = 10**4
+"""No model has this many layers."""
 _VPP_KEYS: Final = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
 _GRANULARITIES: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
 _METHODS: Final[tuple[RecomputeMethod, ...]] = ("block", "uniform")
@@ -125,6 +128,8 @@ def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
     v_schedule = settings.flag("zero_bubble_v_schedule")
     memory = settings.word("zero_bubble_v_schedule_mem_setup", ("half", "min", "zb")) or "half"
     try:
+        if algorithm is not None:
+            canonical_schedule(algorithm)  # checked whether or not a patch reads it
         return framework_schedule(
             vpp,
             pp,
@@ -150,6 +155,8 @@ def _moe_communication(settings: Settings, architecture: Architecture) -> tuple[
 def _recompute(settings: Settings, architecture: Architecture) -> dict[str, Any]:
     """Recomputation as the file says it; `settled` makes one configuration one form."""
     granularity = settings.word("recompute_granularity", _GRANULARITIES) or "none"
+    method = settings.word("recompute_method", _METHODS)
+    layers = settings.whole("recompute_num_layers", minimum=0, maximum=_LAYERS)
     modules = _recompute_modules(settings)
     if granularity == "none" and (
         settings.flag("recompute_activations") or settings.flag("moe_layer_recompute")
@@ -164,8 +171,6 @@ def _recompute(settings: Settings, architecture: Architecture) -> dict[str, Any]
     if granularity != "full":
         return stated
     ids = _recompute_ids(settings, architecture)
-    method = settings.word("recompute_method", _METHODS)
-    layers = settings.whole("recompute_num_layers", minimum=0)
     if ids:
         if method is not None:
             raise settings.error(

@@ -56,11 +56,11 @@ class SeedPlan:
 def plan_seeds(workload: Workload, cluster: Cluster, search: SearchSpec) -> SeedPlan:
     """Every rule's candidates, in the order of the rules.
 
-    The first is the baseline exactly as the file says, legal or not; all others are legal
-    proposals. Each candidate's request is what differs from the workload.
+    The first is the baseline exactly as the file says but for pinned knobs, legal or not; all
+    others are legal proposals. Each candidate's request is what differs from the workload.
 
     Raises:
-        ClusterError: the search pins a knob that does not exist.
+        ClusterError: the search pins a knob that does not exist, or nothing legal has the pins.
     """
     anchor = Anchor.of(LegalSpace(workload, cluster, search))
     candidates: dict[str, Candidate] = {}

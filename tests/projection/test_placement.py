@@ -1,3 +1,4 @@
+import time
 from itertools import product
 
 import pytest
@@ -206,3 +207,27 @@ def test_sizes_that_do_not_tile_the_cluster_are_refused() -> None:
 def test_inner_pipeline_with_other_expert_replicas_is_refused() -> None:
     with pytest.raises(UserError, match="needs edp = dp"):
         Placement(cluster(2, order="tp-cp-ep-pp-dp"), tp=1, cp=1, pp=2, dp=8, ep=8, etp=1, edp=1)
+
+
+@pytest.mark.parametrize("order", ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
+def test_groups_of_a_hundred_thousand_gpus_are_counted_at_once(order: str) -> None:
+    """Groups that cut nodes and pods unevenly are the costly ones; ten seconds is 100 times it."""
+    machine = cluster(12_500, 8, order, node_size=8, pod_size=72)
+    started = time.process_time()
+    placement = Placement(machine, tp=5, cp=1, pp=4, dp=5000, ep=5, etp=1, edp=5000)
+    whole = {name: placement.group(name) for name in NAMES}
+    edges = {placement.p2p_domain(stage, (stage + 1) % 4) for stage in range(4)}
+    assert time.process_time() - started < 10
+    assert whole["dp"].size == 5000
+    assert whole["tp"].num_nodes == 2
+    assert edges == {"cluster"}
+
+
+def test_data_parallelism_over_a_hundred_thousand_gpus_is_counted_at_once() -> None:
+    """One group of all GPUs, over pods that are no divisor of the cluster."""
+    machine = cluster(12_500, 8, node_size=8, pod_size=72)
+    started = time.process_time()
+    placement = Placement(machine, tp=1, cp=1, pp=1, dp=100_000, ep=1, etp=1, edp=100_000)
+    group = placement.group("dp")
+    assert time.process_time() - started < 10
+    assert group == Group(size=100_000, ranks_per_node=8, num_nodes=12_500, num_pods=1389)

@@ -41,6 +41,10 @@ def test_assignments_are_typed(assignments: list[str], expected: dict[str, Any])
         (["num_microbatches=0"], "num_microbatches=0"),
         (["num_micro_batches=4"], "did you mean num_microbatches?"),
         (["gbs=64", "num_microbatches=4"], "keep one"),
+        (["PP=4"], "--set: no knob is called 'PP'; did you mean pp?"),
+        (["RECOMPUTE_GRANULARITI=full"], "did you mean recompute_granularity?"),
+        (["pp=four"], "--set pp=four: expected a whole number"),
+        (["fp8=x"], "--set fp8=x: expected one of 'none', 'hybrid', 'e4m3', 'delayed'"),
         (["deepep=1", "use_turbo_deepep=0"], "sets use_turbo_deepep twice"),
     ],
 )

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from projection.legality import check, normalise
+from projection.legality import LegalSpace, check, normalise
 from schemas.cluster import Cluster
+from schemas.errors import ClusterError
 from schemas.search import SearchSpec
 from schemas.trial import Candidate, NormalTrial, TrialConfig
 from schemas.workload import Workload
@@ -73,8 +74,11 @@ def moved(trial: NormalTrial, workload: Workload) -> dict[str, Any]:
 def test_the_plan_keeps_its_promises(workload: Workload, there: Cluster, spec: SearchSpec) -> None:
     plan = plan_seeds(workload, there, spec)
     first, *others = plan.candidates
-    assert first.config == TrialConfig()
+    assert set(moved(normalise(first.config, workload), workload)) <= {*spec.pinned, "etp"}
     assert first.rule == "baseline"
+    for candidate in plan.candidates:
+        trial = normalise(candidate.config, workload)
+        assert {knob: getattr(trial, knob) for knob in spec.pinned} == spec.pinned
     ids = [normalise(c.config, workload).trial_id for c in plan.candidates]
     assert len(set(ids)) == len(ids)
     for candidate in others:
@@ -220,12 +224,11 @@ def test_pinned_axes_are_never_moved() -> None:
     workload = mixtral_8x22b()
     spec = search({"pp": 8}, fp8=False, recompute=False)
     plan = plan_seeds(workload, cluster(8), spec)
-    proposals = [normalise(c.config, workload) for c in plan.candidates[1:]]
+    proposals = [normalise(c.config, workload) for c in plan.candidates]
     assert len(proposals) > 10
     assert {trial.pp for trial in proposals} == {8}
     assert {trial.fp8 for trial in proposals} == {"none"}
     assert {trial.recompute_granularity for trial in proposals} == {"none"}
-    assert plan.candidates[1].tag == "anchor"
 
 
 def test_an_illegal_baseline_stays_trial_0_and_seeds_anchor_nearby() -> None:
@@ -290,3 +293,47 @@ def test_every_refused_seed_is_counted_under_its_rule(
         first = next(seed for seed in plan.skipped if seed.violation.code == code)
         assert line.endswith(f"{first.candidate.tag}: {first.violation.reason}")
         assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("pinned", "says", "legal"),
+    [
+        ({"pp": 3}, "pinned.pp: 3 is not legal on mi355x_4nodes: tp·cp·pp", "1, 2, 4, 8"),
+        ({"pp": 0}, "pinned.pp: 0 is not legal on mi355x_4nodes: pp = 0, the smallest", "1, 2, 4"),
+        ({"pp": -1}, "pinned.pp: -1 is not legal", "1, 2, 4, 8"),
+        ({"pp": 10**30}, "pinned.pp: 1000000000000000000000000000000 is not legal", "1, 2, 4, 8"),
+        ({"ep": 3, "pp": 4}, "pinned.ep: 3 is not legal", "1, 2, 4, 8"),
+        ({"sync_free_stage": 7}, "pinned.sync_free_stage: 7 is not legal", "0, 1, 2, 3"),
+        ({"mbs": 3}, "pinned.mbs: 3 is not legal", "1, 2, 4"),
+    ],
+)
+def test_a_pin_no_configuration_can_have_is_refused_with_the_legal_values(
+    pinned: dict[str, int | str | bool], says: str, legal: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        plan_seeds(mixtral_8x22b(), cluster(4), search(pinned))
+    assert says in str(caught.value)
+    assert legal in (caught.value.hint or "")
+
+
+def test_pins_that_exclude_each_other_are_refused_together() -> None:
+    with pytest.raises(
+        ClusterError, match="no legal configuration on mi355x_4nodes has tp 3, pp 5"
+    ):
+        plan_seeds(mixtral_8x22b(), cluster(4), search({"tp": 3, "pp": 5}))
+
+
+def test_a_pin_is_not_blamed_where_nothing_is_legal_without_it() -> None:
+    workload = small_dense(gbs=7)
+    there = cluster(4)
+    assert LegalSpace(workload, there, search(tp=False, cp=False, pp=False)).count() == 0
+    spec = SearchSpec(
+        axes=search(tp=False, cp=False, pp=False).axes, pinned={"cross_entropy_loss_fusion": True}
+    )
+    assert plan_seeds(workload, there, spec).candidates[0].rule == "baseline"
+
+
+def test_the_baseline_has_the_pinned_value_and_says_so() -> None:
+    first = plan_seeds(mixtral_8x22b(), cluster(8), search({"pp": 8})).candidates[0]
+    assert first.config == TrialConfig(pp=8)
+    assert first.why == "the workload's own configuration, with the pinned pp 8"
