@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from projection.legality import normalise
-from schemas.errors import UserError
+from schemas.errors import LONGEST_QUOTE, UserError, shown
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
 
@@ -23,6 +23,8 @@ SPELLINGS = {
 }
 """Short names that are unmistakable."""
 
+_WANTED = {"int_": "a whole number", "bool_": "true or false", "string_": "text"}
+
 
 def parse_settings(assignments: Iterable[str]) -> TrialConfig:
     """The configuration that `KNOB=VALUE` assignments ask for; `null` means the workload's value.
@@ -34,10 +36,16 @@ def parse_settings(assignments: Iterable[str]) -> TrialConfig:
     for assignment in assignments:
         knob, equals, value = assignment.partition("=")
         if not equals:
-            raise UserError(f"--set {assignment!r} is not KNOB=VALUE")
-        if knob.strip() in values:
-            raise UserError(f"--set sets {knob.strip()} twice")
-        values[knob.strip()] = None if value.strip() in ("", "null") else value.strip()
+            raise UserError(f"--set {shown(assignment)} is not KNOB=VALUE")
+        knob, value = knob.strip(), value.strip()
+        if not value:
+            raise UserError(
+                f"--set {shown(assignment)} has no value",
+                hint="null means the workload's own value",
+            )
+        if knob in values:
+            raise UserError(f"--set sets {knob} twice")
+        values[knob] = None if value == "null" else value
     return trial_config(values, "--set")
 
 
@@ -67,16 +75,30 @@ def trial_config(values: Mapping[str, Any], where: str) -> TrialConfig:
     except ValidationError as error:
         first = error.errors()[0]
         knob = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{where} {knob}={first['input']}: {first['msg']}") from error
+        given = f"{knob}={first['input']}"
+        raise UserError(f"{where}: {shown(given)} is not {_wanted(first)}") from error
+
+
+def _wanted(problem: Mapping[str, Any]) -> str:
+    """What a knob takes, in words; pydantic's own words for what has no entry."""
+    kind = str(problem["type"])
+    for beginning, words in _WANTED.items():
+        if kind.startswith(beginning):
+            return words
+    if kind == "literal_error":
+        return f"one of {problem['ctx']['expected']}"
+    return f"a value it takes ({problem['msg']})"
 
 
 def _knob(key: str, where: str) -> str:
     knob = SPELLINGS.get(key, key)
     if knob in TrialConfig.model_fields:
         return knob
-    near = get_close_matches(key, [*TrialConfig.model_fields, *SPELLINGS], n=1)
+    near = get_close_matches(
+        key.strip().lower()[:LONGEST_QUOTE], [*TrialConfig.model_fields, *SPELLINGS], n=1
+    )
     did_you_mean = f"; did you mean {near[0]}?" if near else ""
     raise UserError(
-        f"{where}: no knob is called {key!r}{did_you_mean}",
+        f"{where}: no knob is called {shown(key)}{did_you_mean}",
         hint="knobs: " + ", ".join(TrialConfig.model_fields),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from flows.options import Json, ModelPath, Settings, examples
-from schemas.errors import UserError
+from schemas.errors import UserError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,9 @@ EXAMPLES = examples(
     "refold schedule --compare-all --workload w.yaml --target-cluster c.yaml --set mbs=1",
 )
 
+MAX_PASSES = 200_000
+"""Seconds of work; a pipeline of 64 ranks and 2,000 microbatches has 128,000."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Registers the verb."""
@@ -34,7 +37,7 @@ def schedule(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A schedule, or one of its aliases.")
     ] = None,
-    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline ranks.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, max=1024, help="Pipeline ranks.")] = None,
     microbatches: Annotated[
         int | None, typer.Option(min=1, help="Microbatches per iteration.")
     ] = None,
@@ -112,6 +115,11 @@ def _from_numbers(
     if name is None or pp is None or microbatches is None:
         raise UserError("--pp and --microbatches say how large the pipeline is")
     chunks = vpp or default_vpp(name)
+    if pp * chunks * microbatches > MAX_PASSES:
+        raise UserError(
+            f"{pp} ranks × {chunks} chunks × {microbatches} microbatches are more than"
+            f" {MAX_PASSES:,} forward passes, which is as many as one timeline may hold"
+        )
     forward, input_grad, weight_grad, p2p = costs
     durations = Durations.uniform(pp, chunks, forward, input_grad, weight_grad)
     return simulate(build(name, pp, chunks, microbatches), durations, p2p)
@@ -165,7 +173,7 @@ def schedule_name(text: str) -> "Schedule":
             return each
     near = get_close_matches(text, [*known, *SCHEDULE_ALIASES], n=1)
     did_you_mean = f"; did you mean {near[0]}?" if near else ""
-    raise UserError(f"no schedule is called {text!r}{did_you_mean}", hint=", ".join(known))
+    raise UserError(f"no schedule is called {shown(text)}{did_you_mean}", hint=", ".join(known))
 
 
 def default_vpp(name: str) -> int:
