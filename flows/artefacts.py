@@ -4,12 +4,13 @@ import os
 from functools import partial
 from pathlib import Path
 
-from flows.out_dir import cannot_write, is_disk_trouble
+from flows.out_dir import is_disk_trouble
 from flows.terminal import say
 from projection.legality.derived import derived_settings
 from schemas.errors import EnvironmentMissing, RunLocked, UserError
 from schemas.workload import Workload
 from storage import EventLog, State, Store, write_exports
+from storage.exports.files import write_file
 from storage.exports.printed import printed_result
 from storage.heads import read_anchor
 from tasks.draw_trials import draw_trials
@@ -29,7 +30,7 @@ def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> P
     folder = out_dir_of_run(state, out_dir)
     try:
         write_exports(state, workload, folder, derived=partial(derived_settings, workload=workload))
-        write_picture(folder / PICTURE, draw_trials(picture_of(state)))
+        write_file(folder / PICTURE, draw_trials(picture_of(state)))
     except UserError as error:
         cause = error.__cause__
         if not isinstance(cause, OSError) or not is_disk_trouble(cause):
@@ -44,22 +45,6 @@ def keep_caches_under(store: Store) -> None:
     """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
     cache = store.root / "cache" / "matplotlib"
     os.environ.setdefault("MPLCONFIGDIR", str(cache.absolute()))
-
-
-def write_picture(path: Path, data: bytes) -> None:
-    """Puts the picture in place by a rename; nothing, if it is there already.
-
-    Raises:
-        UserError, EnvironmentMissing: it cannot be written.
-    """
-    try:
-        if path.is_file() and path.read_bytes() == data:
-            return
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def out_dir_of_run(state: State, out_dir: Path | None) -> Path:

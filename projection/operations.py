@@ -22,6 +22,9 @@ class Gemm:
     batch: int = 1
     dtype: Dtype = "bf16"
     layout: Literal["NN", "NT", "TN"] = "TN"
+    """TN in forward, NN for input gradients, NT for weight gradients."""
+    call: Literal["plain", "linear", "grouped"] = "plain"
+    """Who launches it: a framework function, a linear layer, a layer of `batch` experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +118,5 @@ class LayerWork:
     modules: tuple[ModuleWork, ...]
     input_bytes: float
     """The layer's input, all that full recomputation keeps."""
+    host_syncs: int = 0
+    """Times the host waits for a value of the GPU in its forward pass."""

@@ -6,11 +6,12 @@ does not tile the cluster, its batch is not whole, or no such pipeline exists.
 
 from typing import Any
 
-from projection.degrees import Impossible, degrees
+from projection.degrees import Degrees, Impossible, degrees
 from projection.gemm import gemm_model
 from projection.kernels import KernelModels
 from projection.memory.explain import MemoryExplanation
 from projection.memory.imbalance_limit import largest_that_fits
+from projection.memory.live import LiveMemory
 from projection.memory.model import MemoryModel
 from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
@@ -25,7 +26,7 @@ from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
 from schemas.search import SearchSpec
-from schemas.trial import NormalTrial
+from schemas.trial import NormalTrial, trial_id_of
 from schemas.workload import Workload
 
 MS_PER_S = 1000.0
@@ -106,10 +107,17 @@ class Oracle:
 
         Raises UserError when it is impossible, with the reason.
         """
+        return self._time_model().timeline(trial, self._degrees(trial))
+
+    def live_memory(self, trial: NormalTrial) -> LiveMemory:
+        """What stays in memory and what every microbatch adds, per rank; raises as `timeline`."""
+        return self._memory.live(trial, self._degrees(trial))
+
+    def _degrees(self, trial: NormalTrial) -> Degrees:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if isinstance(sizes, Impossible):
             raise UserError(sizes.reason)
-        return self._time_model().timeline(trial, sizes)
+        return sizes
 
     def _evaluate(self, trial: NormalTrial, source: Source) -> Evaluation:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
@@ -216,7 +224,7 @@ class Oracle:
 
     def _illegal(self, trial: NormalTrial, source: Source, code: str, reason: str) -> Evaluation:
         return Evaluation.model_construct(
-            **self._identity(trial, source),
+            **self._identity(trial, source) | {"provenance": "inferred"},
             legal=False,
             reason=reason,
             reason_code=code,
@@ -227,9 +235,10 @@ class Oracle:
     def _identity(self, trial: NormalTrial, source: Source) -> dict[str, Any]:
         """What an evaluation is of, and how it came about."""
         provenance: Provenance = "calibrated" if self._factors.calibrated else "analytic"
+        config = trial.model_dump(mode="json")
         return {
-            "trial_id": trial.trial_id,
-            "config": trial.model_dump(mode="json"),
+            "trial_id": trial_id_of(config),
+            "config": config,
             "cap_gb": self.cluster.cap_gb,
             "source": source,
             "provenance": provenance,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -118,13 +118,18 @@ class NormalTrial(FrozenModel):
     @property
     def trial_id(self) -> str:
         """Identity of the configuration: 16 hex digits of the SHA-256 of the normal form."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return trial_id_of(self.model_dump(mode="json"))
 
     @property
     def splits_backward(self) -> bool:
         """Whether the schedule runs weight gradients apart from input gradients."""
         return self.pp_schedule in SPLIT_BACKWARD
+
+
+def trial_id_of(normal_form: dict[str, Any]) -> str:
+    """`NormalTrial.trial_id`, for whoever holds the normal form already dumped as JSON."""
+    text = json.dumps(normal_form, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Candidate(FrozenModel):

@@ -14,7 +14,7 @@ from schemas.evaluation import Evaluation
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial, TrialConfig
 from tasks.inputs import Inputs, resolve_pair
-from tasks.settings import trial_config
+from tasks.settings import trial_config, with_global_batch
 
 QUESTION_KEYS = frozenset({"workload", "cluster", "set"})
 
@@ -43,6 +43,7 @@ class Projector:
             UserError: a file cannot be used.
         """
         inputs, oracle = self._pair(workload, cluster)
+        asked = with_global_batch(asked, inputs.workload, inputs.cluster)
         trial = normalise(asked, inputs.workload)
         verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=False)
         if not verdict.legal:
@@ -68,6 +69,7 @@ class Projector:
         inputs, oracle = self._pair(workload, cluster)
         if inputs.search.memory_regime == "paper":
             raise UserError("the paper's regime has two figures and no lines to explain")
+        asked = with_global_batch(asked, inputs.workload, inputs.cluster)
         trial = normalise(asked, inputs.workload)
         verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=False)
         if not verdict.legal:
@@ -83,7 +85,11 @@ class Projector:
 
 
 def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> Evaluation:
-    """What is said of a trial that may not run: which rules it breaks, and no numbers."""
+    """What is said of a trial that may not run: which rules it breaks, and no numbers.
+
+    It answers the question that was asked (source "simulate") without the oracle, which is why its
+    provenance is "inferred".
+    """
     return Evaluation(
         trial_id=trial.trial_id,
         config=trial.model_dump(mode="json"),
@@ -93,7 +99,7 @@ def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> 
         cap_gb=inputs.cluster.cap_gb,
         memory_regime=inputs.search.memory_regime,
         source="simulate",
-        provenance="analytic",
+        provenance="inferred",
         signature=inputs.signature.hashes,
         warnings=verdict.warnings,
     )

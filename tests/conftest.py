@@ -1,5 +1,6 @@
 """What is made once: a search that ran to its end, and a Prefect API with its database."""
 
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,12 @@ from flows.tune import tune
 from storage import EventLog
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Standing, Uninterrupted
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background makes us, and all we start, deaf to Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -34,11 +34,16 @@ def add_to(app: typer.Typer) -> None:
 
 def collective(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Which collective.")],
-    size: Annotated[
-        str,
-        typer.Argument(metavar="BYTES", help="Message as its API counts it: 512MB, 64MiB, 4096."),
+    gpus: Annotated[
+        int, typer.Option("--gpus", "--group", min=1, max=MAX_GPUS, help="Ranks in the group.")
     ],
-    gpus: Annotated[int, typer.Option(min=1, max=MAX_GPUS, help="Ranks in the group.")],
+    size: Annotated[
+        str | None,
+        typer.Argument(metavar="BYTES", help="Message as its API counts it: 512MB, 64MiB, 4096."),
+    ] = None,
+    size_option: Annotated[
+        str | None, typer.Option("--bytes", metavar="BYTES", help="The message, if not said above.")
+    ] = None,
     per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks per node; default: as many as fit.")
     ] = None,
@@ -46,7 +51,12 @@ def collective(
         str | None, typer.Option(help="A shipped GPU (mi355x, h100, …), wired as it ships.")
     ] = None,
     target_cluster: Annotated[
-        Path | None, typer.Option(help="Take the GPU and the network from this file instead.")
+        Path | None,
+        typer.Option(
+            "--target-cluster",
+            "--cluster",
+            help="Take the GPU and the network from this file instead.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,6 +66,9 @@ def collective(
     from projection.placement import Group
     from projection.profiles import achievable
 
+    if (size is None) == (size_option is None):
+        raise UserError("say how many bytes once: refold collective allreduce 256MiB ...")
+    size = size or size_option or ""
     profile, network, node_size = _hardware(gpu, target_cluster)
     per_node = per_node or min(gpus, node_size)
     if gpus % per_node:
@@ -81,7 +94,8 @@ def collective(
             (p.algorithm, p.protocol, f"{p.time_ms:.4f}", _gb_per_s(num_bytes, p.time_ms))
             for p in priced
         ],
-        title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}",
+        title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}: "
+        f"{priced[0].algorithm} in {priced[0].protocol} wins",
     )
 
 

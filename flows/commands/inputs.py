@@ -54,11 +54,11 @@ def check(
     """
     from flows.terminal import print_json
     from tasks.inputs import resolve_pair
-    from tasks.settings import configured, parse_settings
+    from tasks.settings import asked_for, configured
 
     inputs = resolve_pair(workload, cluster, model_path or ())
-    asked = parse_settings(settings or ())
-    trial = configured(settings or (), inputs.workload)
+    asked = asked_for(settings or (), inputs.workload, inputs.cluster)
+    trial = configured(settings or (), inputs.workload, inputs.cluster)
     verdict, nearest = _judge(inputs, trial, asked)
     memory = inputs.oracle().memory(trial) if verdict.legal else None
     if as_json:

@@ -45,7 +45,7 @@ def placement(
     from tasks.settings import configured
 
     inputs = resolve_pair(workload, cluster, model_path or ())
-    trial = configured(settings or (), inputs.workload)
+    trial = configured(settings or (), inputs.workload, inputs.cluster)
     groups = placement_of(trial, inputs.cluster)
     rows = []
     for name in MEANING:

@@ -165,7 +165,7 @@ def state_as_dict(state: "State") -> dict[str, Any]:
         "run_id": state.run_id,
         "as_of_event": state.head_seq,
         "head_hash": state.head_hash,
-        "status": status_of(state),
+        "status": state.status,
         "spec": state.spec,
         "incumbent": state.incumbent,
         "conservation": state.conservation._asdict(),
@@ -184,18 +184,11 @@ def state_as_dict(state: "State") -> dict[str, Any]:
     }
 
 
-def status_of(state: "State") -> str:
-    """finished, interrupted or open."""
-    if state.finished is not None:
-        return "finished"
-    return "open" if state.interrupted is None else "interrupted"
-
-
 def _print_state(state: "State") -> None:
     from flows.terminal import print_table
 
     spec = state.spec
-    print(f"run       {state.run_id} ({status_of(state)}, {state.head_seq + 1} events)")
+    print(f"run       {state.run_id} ({state.status}, {state.head_seq + 1} events)")
     print(f"workload  {spec.workload_name} on {spec.cluster_name}")
     print(f"signature {' '.join(f'{k} {v}' for k, v in spec.signature.model_dump().items())}")
     for line in spec.lesser_paths:

@@ -1,31 +1,29 @@
 """`refold schedule`: a pipeline schedule timed, compared and drawn."""
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from flows.options import Json, ModelPath, Settings, examples
-from schemas.errors import UserError, shown
+from flows.options import GemmBackend, Json, ModelPath, Settings, examples
+from schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from projection.schedules import Timeline
     from schemas.trial import Schedule
-
-    TimeOne = Callable[[Schedule | None], Timeline]
+    from tasks.schedule_runs import AnyRun, ScheduleRun
 
 EXAMPLES = examples(
-    "refold schedule 1f1b --pp 4 --microbatches 8 --ascii",
-    "refold schedule interleaved --pp 8 --vpp 2 --microbatches 32 --forward 10 --p2p 0.4",
-    "refold schedule --compare-all --pp 4 --microbatches 8 --json",
-    "refold schedule --compare-all --workload w.yaml --target-cluster c.yaml --set mbs=1",
+    "refold schedule workload.yaml cluster.yaml --set pp=8 --draw pipeline.png",
+    "refold schedule workload.yaml cluster.yaml --set mbs=1 --compare-all",
+    "refold schedule --schedule v-half --pp 8 --microbatches 32 --f 10 --b 12 --w 8 --p2p 0.4",
+    "refold schedule --pp 4 --microbatches 8 --f 1 --b 1 --w 1 --p2p 0 --compare-all --json",
 )
-
+NOT_POSSIBLE = 1
+"""Exit code when the one schedule that was asked for may not run."""
+WIDTH = 100
 MAX_PASSES = 200_000
-"""Seconds of work; a pipeline of 64 ranks and 2,000 microbatches has 128,000."""
+"""Forward passes of one timeline: what a person waits for, not what memory holds."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,120 +32,129 @@ def add_to(app: typer.Typer) -> None:
 
 
 def schedule(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A schedule, or one of its aliases.")
+    workload: Annotated[
+        Path | None,
+        typer.Argument(metavar="[WORKLOAD]", help="Primus pretrain YAML.", show_default=False),
     ] = None,
-    pp: Annotated[int | None, typer.Option(min=1, max=1024, help="Pipeline ranks.")] = None,
-    microbatches: Annotated[
-        int | None, typer.Option(min=1, help="Microbatches per iteration.")
+    cluster: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CLUSTER]", help="Target-cluster YAML.", show_default=False),
+    ] = None,
+    settings: Settings = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--schedule", metavar="NAME", help="A schedule, or one of its aliases."),
     ] = None,
     vpp: Annotated[
         int | None, typer.Option(min=1, help="Chunks per rank; default: the schedule's own.")
     ] = None,
-    forward: Annotated[float, typer.Option(min=0, help="Forward of a whole stage, ms.")] = 1.0,
-    input_grad: Annotated[float, typer.Option(min=0, help="Input gradient, ms.")] = 1.0,
-    weight_grad: Annotated[float, typer.Option(min=0, help="Weight gradient, ms.")] = 1.0,
-    p2p: Annotated[float, typer.Option(min=0, help="One transfer between ranks, ms.")] = 0.0,
-    workload: Annotated[
-        Path | None, typer.Option(help="Take sizes and durations from this workload…")
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Without files: pipeline ranks.")
     ] = None,
-    target_cluster: Annotated[Path | None, typer.Option(help="…on this cluster.")] = None,
-    settings: Settings = None,
-    model_path: ModelPath = None,
+    microbatches: Annotated[
+        int | None, typer.Option(min=1, help="Without files: microbatches per iteration.")
+    ] = None,
+    f: Annotated[float, typer.Option("--f", min=0, help="Forward of a whole stage, ms.")] = 1.0,
+    b: Annotated[float, typer.Option("--b", min=0, help="Input gradient, ms.")] = 1.0,
+    w: Annotated[float, typer.Option("--w", min=0, help="Weight gradient, ms.")] = 1.0,
+    p2p: Annotated[float, typer.Option(min=0, help="One transfer between ranks, ms.")] = 0.0,
     compare_all: Annotated[
-        bool, typer.Option("--compare-all", help="Time every schedule these sizes allow.")
+        bool, typer.Option("--compare-all", help="Run every schedule that may.")
     ] = False,
-    ascii_art: Annotated[bool, typer.Option("--ascii", help="Draw who runs what when.")] = False,
+    draw: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png|svg", help="Draw passes and memory over time."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write a trace for Perfetto, chrome://tracing."),
+    ] = None,
+    ascii_art: Annotated[
+        bool, typer.Option("--ascii/--no-ascii", help="Draw one schedule on the terminal.")
+    ] = True,
+    model_path: ModelPath = None,
+    gemm_backend: GemmBackend = "auto",
     as_json: Json = False,
 ) -> None:
-    """Time a pipeline schedule, or compare all of them."""
-    files = workload is not None or target_cluster is not None
-    if compare_all and name is not None:
-        raise UserError("--compare-all times every schedule: leave the name out")
-    if not compare_all and name is None and not files:
-        raise UserError("say which schedule: a name or --compare-all")
-    wanted = all_schedules() if compare_all else (schedule_name(name) if name else None,)
-    if files:
-        time = _from_files(workload, target_cluster, settings or [], model_path or [], vpp)
-    elif settings:
-        raise UserError("--set changes a workload's knobs: it needs --workload")
-    else:
-        costs = (forward, input_grad, weight_grad, p2p)
-        time = partial(_from_numbers, pp=pp, vpp=vpp, microbatches=microbatches, costs=costs)
-    timed = _timed(wanted, time, may_fail=compare_all)
-    if as_json:
-        _print_json(timed, single=not compare_all)
-    else:
-        _print(timed)
-        if ascii_art:
-            _draw(timed)
-
-
-def _timed(
-    wanted: "Sequence[Schedule | None]", time: "TimeOne", *, may_fail: bool
-) -> "dict[str, Timeline | str]":
-    """Each schedule's timeline, or why it cannot be."""
-    from schemas.errors import RefoldError
-
-    timed: dict[str, Timeline | str] = {}
-    for each in wanted:
-        try:
-            timeline = time(each)
-        except RefoldError as error:
-            if not may_fail:
-                raise
-            timed[each or ""] = str(error)
-        else:
-            timed[timeline.schedule.name] = timeline
-    return timed
-
-
-def _from_numbers(
-    name: "Schedule | None",
-    *,
-    pp: int | None,
-    vpp: int | None,
-    microbatches: int | None,
-    costs: tuple[float, float, float, float],
-) -> "Timeline":
-    from projection.schedules import Durations, build, simulate
-
-    if name is None or pp is None or microbatches is None:
-        raise UserError("--pp and --microbatches say how large the pipeline is")
-    chunks = vpp or default_vpp(name)
-    if pp * chunks * microbatches > MAX_PASSES:
+    """Time a pipeline schedule, compare all of them, or draw one."""
+    if compare_all and (name is not None or draw is not None or trace is not None):
         raise UserError(
-            f"{pp} ranks × {chunks} chunks × {microbatches} microbatches are more than"
-            f" {MAX_PASSES:,} forward passes, which is as many as one timeline may hold"
+            "--compare-all runs every schedule: it takes no --schedule, --draw, --trace"
         )
-    forward, input_grad, weight_grad, p2p = costs
-    durations = Durations.uniform(pp, chunks, forward, input_grad, weight_grad)
-    return simulate(build(name, pp, chunks, microbatches), durations, p2p)
+    chosen = None if name is None else schedule_name(name)
+    if draw is not None and draw.suffix.lower() not in (".png", ".svg"):
+        raise UserError(f"--draw {draw}: the picture is a .png or an .svg")
+    if (workload is None) != (cluster is None):
+        raise UserError("name a WORKLOAD and a CLUSTER, or neither")
+    if workload is not None and cluster is not None:
+        if pp is not None or microbatches is not None:
+            raise UserError(
+                "--pp and --microbatches are for plain durations; say --set pp=… or --set gbs=…"
+            )
+        files = (workload, cluster, tuple(model_path or ()), gemm_backend)
+        runs = _from_files(files, settings or (), chosen, vpp, compare_all=compare_all)
+    elif settings:
+        raise UserError("--set changes a workload's knobs: it needs a WORKLOAD and a CLUSTER")
+    else:
+        size = (pp, microbatches)
+        runs = _from_numbers(size, (f, b, w, p2p), chosen, vpp, compare_all=compare_all)
+    if not compare_all:
+        _refuse_impossible(runs[0], as_json=as_json)
+        _write_files(runs[0], draw, trace)
+    if as_json:
+        _print_json(runs, single=not compare_all)
+    else:
+        _print(runs, with_chart=ascii_art and not compare_all)
 
 
 def _from_files(
-    workload: Path | None,
-    target_cluster: Path | None,
-    settings: list[str],
-    model_path: list[Path],
+    files: tuple[Path, Path, tuple[Path, ...], str],
+    settings: Sequence[str],
+    chosen: "Schedule | None",
     vpp: int | None,
-) -> "TimeOne":
-    """Times a schedule with what the oracle says each pass of the workload takes."""
-    from projection.legality import normalise
+    *,
+    compare_all: bool,
+) -> "list[AnyRun]":
+    """Schedules of a workload, with what the oracle says its passes take and keep."""
     from tasks.inputs import resolve_pair
-    from tasks.settings import parse_settings
+    from tasks.schedule_runs import WorkloadSchedules
+    from tasks.settings import asked_for
 
-    if workload is None or target_cluster is None:
-        raise UserError("--workload and --target-cluster go together")
-    inputs = resolve_pair(workload, target_cluster, model_path)
-    oracle = inputs.oracle()
-    asked = parse_settings(settings)
+    workload, cluster, model_path, backend = files
+    inputs = resolve_pair(workload, cluster, model_path, gemm_backend=backend)
+    schedules = WorkloadSchedules(inputs, asked_for(settings, inputs.workload, inputs.cluster))
+    if compare_all:
+        return schedules.compare(all_schedules(), vpp)
+    return [schedules.run(chosen, vpp)]
 
-    def time(name: "Schedule | None") -> "Timeline":
-        chosen = {} if name is None else {"pp_schedule": name, "vpp": vpp or default_vpp(name)}
-        return oracle.timeline(normalise(asked.model_copy(update=chosen), inputs.workload))
 
-    return time
+def _from_numbers(
+    size: tuple[int | None, int | None],
+    costs: tuple[float, float, float, float],
+    chosen: "Schedule | None",
+    vpp: int | None,
+    *,
+    compare_all: bool,
+) -> "list[AnyRun]":
+    """Schedules of equal stages."""
+    from projection.schedules import EqualStages
+    from tasks.schedule_runs import compare_plain, run_plain
+
+    pp, microbatches = size
+    if pp is None or microbatches is None:
+        raise UserError("name a WORKLOAD and a CLUSTER, or a pipeline: --pp and --microbatches")
+    passes = pp * microbatches * (vpp or 2)
+    if passes > MAX_PASSES:
+        raise UserError(
+            f"{pp} ranks and {microbatches} microbatches are up to {passes:,} forward passes; a"
+            f" timeline may hold {MAX_PASSES:,}"
+        )
+    pipeline = EqualStages(pp, microbatches, *costs)
+    if compare_all:
+        return compare_plain(pipeline, all_schedules(), vpp)
+    if chosen is None:
+        raise UserError("say which schedule: --schedule NAME, or --compare-all")
+    return [run_plain(pipeline, chosen, vpp)]
 
 
 def all_schedules() -> "tuple[Schedule, ...]":
@@ -157,95 +164,123 @@ def all_schedules() -> "tuple[Schedule, ...]":
     return get_args(Schedule)
 
 
-def schedule_name(text: str) -> "Schedule":
-    """The schedule `text` names, aliases included.
+def schedule_name(text: str) -> "Schedule | None":
+    """The schedule `text` names, aliases included; None for `auto`: what the framework would run.
 
     Raises:
         UserError: there is none; the message has the nearest.
     """
-    from difflib import get_close_matches
+    from projection.legality.schedule_names import canonical_schedule
 
-    from schemas.trial import SCHEDULE_ALIASES
-
-    known = all_schedules()
-    for each in known:
-        if each == SCHEDULE_ALIASES.get(text, text):
-            return each
-    near = get_close_matches(text, [*known, *SCHEDULE_ALIASES], n=1)
-    did_you_mean = f"; did you mean {near[0]}?" if near else ""
-    raise UserError(f"no schedule is called {shown(text)}{did_you_mean}", hint=", ".join(known))
+    return None if text.strip().lower() == "auto" else canonical_schedule(text)
 
 
-def default_vpp(name: str) -> int:
-    """Chunks per rank a schedule has when nobody says: two where one is impossible."""
-    return 2 if name == "interleaved" or name.startswith("zbv") else 1
+def _refuse_impossible(run: "AnyRun", *, as_json: bool) -> None:
+    from flows.terminal import print_json
+    from tasks.schedule_runs import ImpossibleRun
+
+    if isinstance(run, ImpossibleRun):
+        if as_json:
+            print_json(run.as_dict())
+        else:
+            _say(f"not possible: {run.schedule}, vpp {run.vpp}: {run.reason}")
+        raise typer.Exit(NOT_POSSIBLE)
 
 
-def _print_json(timed: "dict[str, Timeline | str]", *, single: bool) -> None:
+def _write_files(run: "AnyRun", draw: Path | None, trace: Path | None) -> None:
+    from tasks.schedule_runs import ScheduleRun
+
+    assert isinstance(run, ScheduleRun)
+    try:
+        if draw is not None:
+            from tasks.draw_schedule import draw_schedule
+
+            draw.write_bytes(
+                draw_schedule(run.picture(), "svg" if draw.suffix.lower() == ".svg" else "png")
+            )
+        if trace is not None:
+            from flows.terminal import json_line
+            from projection.schedules.trace import chrome_trace
+
+            content = json_line(chrome_trace(run.timeline, run.held(), run.unit))
+            trace.write_text(content + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}") from error
+
+
+def _print_json(runs: "Sequence[AnyRun]", *, single: bool) -> None:
     from flows.terminal import print_json
 
-    def plain(name: str, timeline: "Timeline | str") -> dict[str, Any]:
-        if isinstance(timeline, str):
-            return {"schedule": name, "impossible": timeline}
-        return {
-            "schedule": name,
-            "vpp": timeline.schedule.vpp,
-            "makespan_ms": timeline.makespan_ms,
-            "bubble_ratio": timeline.bubble_ratio,
-            "busy_ms": timeline.busy_ms,
-            "peak_in_flight": timeline.peak_in_flight,
-            "lower_bound_ms": timeline.lower_bound_ms,
-        }
-
-    answers = [plain(name, timeline) for name, timeline in timed.items()]
+    answers = [run.as_dict() for run in runs]
     print_json(answers[0] if single else answers)
 
 
-def _print(timed: "dict[str, Timeline | str]") -> None:
+def _print(runs: "Sequence[AnyRun]", *, with_chart: bool) -> None:
     from flows.terminal import print_table
+    from tasks.schedule_runs import ScheduleRun
 
-    def order(entry: "tuple[str, Timeline | str]") -> float:
-        return float("inf") if isinstance(entry[1], str) else entry[1].makespan_ms
-
-    rows: list[tuple[object, ...]] = []
-    impossible = []
-    for name, timeline in sorted(timed.items(), key=order):
-        if isinstance(timeline, str):
-            impossible.append(f"{name}: {timeline}")
-            continue
-        rows.append(
-            (
-                name,
-                timeline.schedule.vpp,
-                f"{timeline.makespan_ms:,.2f}",
-                f"{timeline.bubble_ratio:.1%}",
-                f"{max(timeline.peak_in_flight):g}",
-                f"{timeline.lower_bound_ms:,.2f}",
-            )
+    ran = [run for run in runs if isinstance(run, ScheduleRun)]
+    ran.sort(key=lambda run: run.timeline.makespan_ms)
+    if ran:
+        if ran[0].subject:
+            print(ran[0].subject)
+        peak = "peak per rank" + ("" if ran[0].memory is None else ", GB")
+        print_table(
+            ("schedule|", "vpp>", "makespan>", "bound>", "bubble>", peak),
+            [_row(run) for run in ran],
+            title=_title(ran[0]),
         )
-    print_table(
-        ("schedule", "vpp>", "makespan ms>", "bubble>", "in flight>", "lower bound ms>"),
-        rows,
-        title=_title(timed),
+    _print_notes(ran)
+    for other in runs:
+        if not isinstance(other, ScheduleRun):
+            _say(f"not possible: {other.schedule}, vpp {other.vpp}: {other.reason}")
+    if with_chart:
+        from projection.schedules.ascii import gantt
+
+        print(gantt(ran[0].timeline, WIDTH), end="")
+
+
+def _row(run: "ScheduleRun") -> tuple[object, ...]:
+    numbers: dict[str, Any] = run.as_dict()
+    in_gb = numbers.get("memory_gb")
+    if in_gb is None:
+        peaks = [f"{peak:g}" for peak in numbers["peak_in_flight"]]
+    else:
+        peaks = [f"{peak:.0f}" for peak in in_gb]
+    return (
+        numbers["schedule"],
+        numbers["vpp"],
+        f"{numbers['makespan']:,.2f}",
+        f"{numbers['lower_bound']:,.2f}",
+        f"{numbers['bubble_ratio']:.1%}",
+        " ".join(peaks),
     )
-    for line in impossible:
-        print(f"not possible: {line}")
 
 
-def _title(timed: "dict[str, Timeline | str]") -> str:
-    for timeline in timed.values():
-        if not isinstance(timeline, str):
-            size = timeline.schedule
-            pipeline = f"pp {size.pp}, {size.num_microbatches} microbatches"
-            return f"{pipeline}; in flight: whole stages, busiest rank"
-    return "no schedule is possible"
+def _title(run: "ScheduleRun") -> str:
+    schedule = run.timeline.schedule
+    title = f"pp {schedule.pp}, {schedule.num_microbatches} microbatches; makespan and bound in ms"
+    if run.evaluation is None:
+        return f"{title}; peak in microbatches in flight"
+    return f"{title}; cap {run.evaluation.cap_gb:.1f} GB"
 
 
-def _draw(timed: "dict[str, Timeline | str]") -> None:
-    from flows.ascii_timeline import LEGEND, draw_timeline
+def _print_notes(runs: "Sequence[ScheduleRun]") -> None:
+    """How good a solved order is; and every warning once."""
+    from projection.schedules import summary
 
-    for name, timeline in timed.items():
-        if isinstance(timeline, str):
-            continue
-        print(f"{name}   {LEGEND}")
-        print("\n".join(draw_timeline(timeline.operations(), timeline.makespan_ms)))
+    for run in runs:
+        solver = summary(run.timeline).get("solver")
+        if solver is not None:
+            placed = solver["placement_gap"]
+            proven = "" if placed is None else f", to the solver's own bound {placed:.1%}"
+            _say(f"ilp: {solver['status']}; gap to the lower bound {solver['gap']:.1%}{proven}")
+    for warning in dict.fromkeys(warning for run in runs for warning in run.warnings):
+        _say(f"warning: {warning}")
+
+
+def _say(line: str) -> None:
+    """A line of any length, at most 100 columns wide."""
+    from textwrap import fill
+
+    print(fill(line, WIDTH, subsequent_indent="  "))

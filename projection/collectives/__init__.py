@@ -49,7 +49,7 @@ class Collectives:
         self._network = network
         self._achievable = achievable
         self._framings = framings(network, achievable.collective_launch_us)
-        self._links: dict[Group, Links] = {}
+        self._links: dict[tuple[Group, bool], Links] = {}
 
     def candidates(self, kind: CollectiveKind, num_bytes: float, group: Group) -> list[Priced]:
         """All algorithms times all protocols that apply, fastest first.
@@ -80,9 +80,11 @@ class Collectives:
     def _costs(self, kind: CollectiveKind, num_bytes: float, group: Group) -> list[Cost]:
         if group.size == 1 or num_bytes <= 0:
             return []
-        known = self._links.get(group)
+        gathers = kind in ("allgather", "reduce_scatter")
+        known = self._links.get((group, gathers))
         if known is None:
-            known = self._links[group] = links(group, self._network, self._achievable)
+            known = links(group, self._network, self._achievable, gathers=gathers)
+            self._links[group, gathers] = known
         return _ALGORITHMS[kind](num_bytes, known)
 
 

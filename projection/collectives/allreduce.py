@@ -1,5 +1,5 @@
-"""All-reduce of `num_bytes` on every rank: ring, hypercube, Bruck, single-shot, hierarchical, and
-a reduce-scatter followed by an all-gather.
+"""All-reduce of `num_bytes` on every rank: ring, hypercube, Bruck, single-shot, hierarchical,
+in-switch, and a reduce-scatter followed by an all-gather.
 """
 
 from dataclasses import replace
@@ -17,6 +17,8 @@ def allreduce(num_bytes: float, group: Links) -> list[Cost]:
         costs.append(_hypercube(num_bytes, group))
     if group.num_nodes == 1:
         costs.append(_single_shot(num_bytes, group))
+        if group.switch is not None:
+            costs.append(_in_switch(num_bytes, group, group.switch))
     elif group.ranks_per_node > 1:
         costs.append(_hierarchical(num_bytes, group))
     costs.append(_scatter_gather(gather.direct(num_bytes, group), num_bytes, group))
@@ -86,6 +88,15 @@ def _single_shot(num_bytes: float, group: Links) -> Cost:
         node_steps=1,
         reduce_us=_adds_us(num_bytes * others, group),
     )
+
+
+def _in_switch(num_bytes: float, group: Links, to_switch: float) -> Cost:
+    """The switch adds and multicasts (NVLink SHARP: `multimem.ld_reduce`, `multimem.st`).
+
+    A rank sends its whole vector towards the ranks that own its parts, added on the way, and then
+    multicasts the sum of its own part: (1 + 1/n) vectors out of each port.
+    """
+    return Cost("in_switch", num_bytes * (1 + 1 / group.size) / to_switch, node_steps=2)
 
 
 def _hierarchical(num_bytes: float, group: Links) -> Cost:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from projection.degrees import Degrees
 from projection.memo import remember
 from projection.memory.layers import LayerMemory, layer_memory
+from projection.memory.live import LiveMemory, live_memory
 from projection.memory.overheads import communicators
 from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, rank_parameters
 from projection.memory.regime import Sharding, bytes_per_parameter
@@ -12,7 +13,7 @@ from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
-from projection.work.context import work_shape
+from projection.work.context import Shapes
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
 from projection.work.recompute import NOTHING, SelectiveRecompute, selective
@@ -47,6 +48,7 @@ class MemoryModel:
         self._workload = workload
         self._cluster = cluster
         self._catalog = catalog
+        self.shapes = Shapes(workload)
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
         self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
@@ -61,7 +63,7 @@ class MemoryModel:
         `imbalance`: expert load of the busiest rank over the mean, else the setting's.
         """
         load = self.imbalance(trial) if imbalance is None else imbalance
-        shape = work_shape(trial, self._workload, routed_load=load)
+        shape = self.shapes.of(trial, routed_load=load)
         context = self.context(trial, degrees, shape)
         key = (
             shape,
@@ -81,6 +83,13 @@ class MemoryModel:
             found = memory_report(ranks, schedule, context)
             remember(self._reports, key, found)
         return found
+
+    def live(self, trial: NormalTrial, degrees: Degrees) -> LiveMemory:
+        """What `report` is made of over time; raises as it does."""
+        shape = self.shapes.of(trial, routed_load=self.imbalance(trial))
+        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
+        chunks = self.chunk_rows(trial, shape)
+        return live_memory(self.report(trial, degrees), schedule, chunks)
 
     def imbalance(self, trial: NormalTrial) -> float:
         """Expert load of the busiest rank over the mean that `trial` is projected with."""

@@ -126,7 +126,7 @@ def _solve(pp: int, num_microbatches: int, times: PassTimes) -> PipelineSchedule
         solved = place_grads(pp, num_microbatches, times)
         schedule = from_orders(_SOLVED, solved.orders, 1, num_microbatches)
         return replace(schedule, solver=solved.report)
-    status = "the greedy order meets the lower bound"
+    status = f"the greedy order meets the lower bound at F:B:W:P2P {f}:{b}:{w}:{p2p}"
     if makespan > bound:
         status = f"pp x microbatches is above {MAX_PASSES}: the greedy order stands, unsolved"
     gap = (makespan - bound) / makespan

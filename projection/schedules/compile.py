@@ -54,9 +54,11 @@ class _Table:
         tail_reach = max(self.reach(split, len(rows)), max(last.values()) - (len(rows) - split))
         window = max(block_reach, tail_reach, 1)
         shift = period_microbatches * max(repeats - 1, 0)
+        block = self.segment(begin, middle, window)
         return Program(
             prologue=self.segment(0, begin, 1),
-            block=self.segment(begin, middle, window),
+            block=block,
+            block_places=np.array([block.rank_at, block.cross_at], dtype=np.intp),
             epilogue=self.segment(split, len(rows), window),
             repeats=repeats,
             window=window,

@@ -14,8 +14,11 @@ more repeats.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from projection.schedules.order import Op, Orders
 
@@ -59,6 +62,8 @@ class Program:
     prologue: Segment
     block: Segment
     epilogue: Segment
+    block_places: NDArray[np.intp] = field(repr=False, compare=False)
+    """The block's `rank_at` and `cross_at` once more, as two rows of an array."""
     repeats: int
     window: int
     """Rows before a block that it, any later block or the epilogue can still read."""

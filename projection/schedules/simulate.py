@@ -2,19 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import add, sub
+from operator import add
 
 from projection.schedules.bounds import lower_bound_ms
 from projection.schedules.execute import start_times
 from projection.schedules.order import P2P, Costs, Durations, TimedOp, exact_costs
 from projection.schedules.program import Program, Segment
+from projection.schedules.repeat import PlainRow, advance, run_all, run_repeats
 from projection.schedules.schedule import PipelineSchedule
-
-PlainRow = tuple[int, int, float, float, float]
-"""rank_at, cross_at, gap, delay, duration."""
-
-MIN_ROWS_BETWEEN_COMPARISONS = 64
-"""Looking for a repetition after every small block would cost as much as running it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +87,19 @@ def _makespan(program: Program, costs: Costs, extrapolate: bool) -> tuple[float,
     flat += costs.down
     flat += [sum(map(flat.__getitem__, parts)) for parts in program.sums]
     ends = [0.0]
-    _advance(ends, _rows(program.prologue, flat))
+    advance(ends, _rows(program.prologue, flat))
     extrapolated = False
     if program.repeats:
-        block = tuple(_rows(program.block, flat))
-        ends, extrapolated = _repeat(ends, block, program.repeats, program.window, extrapolate)
+        block, window = tuple(_rows(program.block, flat)), program.window
+        ends = _last(ends, window)
+        if extrapolate:
+            places = program.block_places
+            ends, extrapolated = run_repeats(ends, block, places, program.repeats, window)
+        else:
+            ends = run_all(ends, block, program.repeats, window)
     else:
         ends = _last(ends, program.window)
-    _advance(ends, _rows(program.epilogue, flat))
+    advance(ends, _rows(program.epilogue, flat))
     last = map(ends.__getitem__, program.last_at)
     return max(map(add, last, map(flat.__getitem__, program.last_gap))), extrapolated
 
@@ -109,66 +109,6 @@ def _rows(segment: Segment, flat: Sequence[float]) -> Iterable[PlainRow]:
     return zip(segment.rank_at, segment.cross_at, *costs, strict=True)
 
 
-def _advance(ends: list[float], rows: Iterable[PlainRow]) -> None:
-    """Append the end of every row: the recurrence of the module `program`."""
-    append = ends.append
-    for rank_at, cross_at, gap, delay, duration in rows:
-        free = ends[rank_at] + gap
-        ready = ends[cross_at] + delay
-        append((free if free > ready else ready) + duration)
-
-
 def _last(ends: list[float], window: int) -> list[float]:
     """The last `window` ends, padded in front with what no row reads when there are fewer."""
     return [0.0] * (window - len(ends)) + ends[-window:]
-
-
-def _repeat(
-    ends: list[float], block: Sequence[PlainRow], repeats: int, window: int, extrapolate: bool
-) -> tuple[list[float], bool]:
-    """The last ends after `repeats` blocks, skipping those that repeat; whether any was skipped.
-
-    When the ends of the last `window` rows are those of an earlier repetition, all later by one
-    same shift, everything the following blocks compute from them is later by that shift as well:
-    max and + commute with it, and on the grid of `exact_costs` neither rounds. So whole cycles are
-    skipped by adding shifts. The cycle may span several blocks (with slow P2P it is the round trip
-    of as many microbatches as are in flight), found by Brent's algorithm: compare with an anchor
-    that moves up at powers of two.
-    """
-    stride = -(-MIN_ROWS_BETWEEN_COMPARISONS // len(block))
-    reach, anchored = stride, 0
-    anchor: list[float] | None = None
-    ran, done = len(ends), 0
-    ends = _last(ends, window)
-    while done < repeats:
-        step = min(stride, repeats - done)
-        ends = _run_blocks(ends, block, step, window)
-        done += step
-        cycle = done - anchored
-        if not extrapolate or repeats - done < cycle or ran + done * len(block) < window:
-            continue
-        if anchor is not None and _is_shifted(ends, anchor):
-            cycles = (repeats - done) // cycle
-            shift = cycles * (ends[-1] - anchor[-1])
-            rest = repeats - done - cycles * cycle
-            return _run_blocks([end + shift for end in ends], block, rest, window), True
-        if anchor is None or cycle >= reach:
-            reach = stride if anchor is None else 2 * reach
-            anchor, anchored = ends, done
-    return ends, False
-
-
-def _run_blocks(
-    ends: list[float], block: Sequence[PlainRow], times: int, window: int
-) -> list[float]:
-    for _ in range(times):
-        buffer = ends[:]
-        _advance(buffer, block)
-        ends = buffer[-window:]
-    return ends
-
-
-def _is_shifted(ends: Sequence[float], anchor: Sequence[float]) -> bool:
-    """Whether the ends are the anchor's, all moved by one same amount."""
-    shift = ends[-1] - anchor[-1]
-    return ends[0] - anchor[0] == shift and all(map(shift.__eq__, map(sub, ends, anchor)))

@@ -1,41 +1,35 @@
 """A schedule's timeline as a Chrome trace, which Perfetto and chrome://tracing open."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from projection.schedules.occupancy import Curve, held_over_time
 from projection.schedules.order import TimedOp
 from projection.schedules.simulate import Timeline
 
 _NAMES = {"F": "forward", "B": "input gradient", "W": "weight gradient", "BW": "backward"}
 
 
-def chrome_trace(timeline: Timeline) -> dict[str, Any]:
+def chrome_trace(
+    timeline: Timeline, held: Sequence[Curve] | None = None, unit: str = "microbatches"
+) -> dict[str, Any]:
     """The trace as the object to be written as JSON: a thread per rank, and what it holds.
 
-    Times are microseconds, as the format has them. The counter is in microbatches of a whole stage,
-    each from the start of its F to the end of its BW or W.
+    Times are microseconds, as the format has them. `held` is what a counter per rank shows, in
+    `unit`; by default microbatches of a whole stage in flight (see `held_over_time`).
     """
-    vpp = timeline.schedule.vpp
+    curves = held_over_time(timeline) if held is None else held
     events: list[dict[str, Any]] = []
     for rank, row in enumerate(timeline.operations()):
-        events.append(
-            {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": 0,
-                "tid": rank,
-                "args": {"name": f"rank {rank}"},
-            }
-        )
-        held = 0
-        for timed in row:
-            events.append(_complete(timed))
-            if timed.op.kind == "F":
-                held += 1
-                events.append(_counter(rank, timed.start_ms, held / vpp))
-            elif timed.op.kind in ("W", "BW"):
-                held -= 1
-                events.append(_counter(rank, timed.end_ms, held / vpp))
+        events.append(_thread(rank))
+        events += map(_complete, row)
+        events += [_counter(rank, at_ms, amount, unit) for at_ms, amount in curves[rank]]
     return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def _thread(rank: int) -> dict[str, Any]:
+    args = {"name": f"rank {rank}"}
+    return {"ph": "M", "name": "thread_name", "pid": 0, "tid": rank, "args": args}
 
 
 def _complete(timed: TimedOp) -> dict[str, Any]:
@@ -52,12 +46,13 @@ def _complete(timed: TimedOp) -> dict[str, Any]:
     }
 
 
-def _counter(rank: int, at_ms: float, held: float) -> dict[str, Any]:
+def _counter(rank: int, at_ms: float, held: float, unit: str) -> dict[str, Any]:
+    name = "in flight" if unit == "microbatches" else "memory"
     return {
         "ph": "C",
-        "name": f"in flight, rank {rank}",
+        "name": f"{name}, rank {rank}",
         "pid": 0,
         "tid": rank,
         "ts": at_ms * 1e3,
-        "args": {"microbatches": held},
+        "args": {unit: held},
     }

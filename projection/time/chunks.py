@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from projection.time.cost import ZERO, Cost, total, weighted
 from projection.time.fsdp import NO_FSDP, FsdpTimes
+from projection.time.host import host_idle
 from projection.time.layers import LayerTimes
 from projection.work.chunk import ChunkPlan
 from projection.work.layer import LayerKind
@@ -27,8 +28,11 @@ class ChunkTimes:
         return total([self.forward, self.input_grad, self.weight_grad])
 
 
-def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf) -> ChunkTimes:
-    """Sum the units of a chunk; each recomputed one runs its forward again before its backward."""
+def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: bool) -> ChunkTimes:
+    """Sum the units of a chunk; each recomputed one runs its forward again before its backward.
+
+    `splits`: weight gradients are a pass of their own.
+    """
     forward, input_grad, weight_grad = [], [], []
     for entry in plan.counts:
         times, fsdp = times_of(entry.kind), fsdp_of(entry.kind)
@@ -42,4 +46,11 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf) -> ChunkTim
         if fsdp is not NO_FSDP:
             forward.append((entry.count, Cost(fsdp=fsdp.forward)))
             input_grad.append((entry.count, Cost(fsdp=fsdp.backward)))
-    return ChunkTimes(weighted(forward), weighted(input_grad), weighted(weight_grad))
+    units = [(entry.count, entry.recomputed, times_of(entry.kind)) for entry in plan.counts]
+    idle = host_idle(units, splits=splits)
+    return ChunkTimes(*map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
+
+
+def waiting(cost: Cost, host_ms: float) -> Cost:
+    """`cost` with the time its GPU waits for launches."""
+    return cost._replace(host=cost.host + host_ms) if host_ms else cost

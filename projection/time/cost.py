@@ -1,6 +1,7 @@
 """Milliseconds by operator class: what every time is a sum of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import mul
 from typing import NamedTuple
 
 
@@ -15,6 +16,8 @@ class Cost(NamedTuple):
     context_parallel: float = 0.0
     expert_parallel: float = 0.0
     fsdp: float = 0.0
+    host: float = 0.0
+    """The GPU waits for the host to launch kernels."""
 
     @property
     def compute(self) -> float:
@@ -28,7 +31,7 @@ class Cost(NamedTuple):
 
     def times(self, factor: float) -> "Cost":
         """Every class times `factor`."""
-        return Cost(*[a * factor for a in self])
+        return Cost._make([a * factor for a in self])
 
     def as_recompute(self) -> "Cost":
         """The same work done again in backward: its compute is recomputation."""
@@ -38,6 +41,7 @@ class Cost(NamedTuple):
             context_parallel=self.context_parallel,
             expert_parallel=self.expert_parallel,
             fsdp=self.fsdp,
+            host=self.host,
         )
 
 
@@ -46,9 +50,14 @@ ZERO = Cost()
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Class-wise sum of `costs`, of which there is at least one."""
-    return Cost(*map(sum, zip(*costs, strict=True)))
+    return Cost._make(map(sum, zip(*costs, strict=True)))
 
 
-def weighted(parts: Iterable[tuple[float, Cost]]) -> Cost:
-    """Class-wise sum of count · cost."""
-    return total([cost if count == 1 else cost.times(count) for count, cost in parts])
+def weighted(parts: Sequence[tuple[float, Cost]]) -> Cost:
+    """Class-wise sum of count · cost, of which there is at least one."""
+    if len(parts) == 1:
+        count, cost = parts[0]
+        return cost if count == 1 else cost.times(count)
+    counts = [count for count, _ in parts]
+    classes = zip(*[cost for _, cost in parts], strict=True)
+    return Cost._make([sum(map(mul, counts, values)) for values in classes])

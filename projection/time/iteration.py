@@ -24,6 +24,7 @@ CLASS_NAMES = (
     "cp_comm",
     "ep_comm",
     "fsdp_comm",
+    "host_launch",
 )
 """Breakdown entries of the classes of `Cost`, in order."""
 

@@ -44,6 +44,18 @@ Exposed = dict[tuple[str, int, str, str], tuple[float, str]]
 
 
 @dataclass(frozen=True, slots=True)
+class HostTimes:
+    """Host time to launch one layer's kernels, in ms; what its syncs cost the GPU."""
+
+    forward: float
+    input_grad: float
+    weight_grad: float
+    rerun: float
+    syncs: float
+    """GPU time lost to synchronisations in forward; 0 where the host never waits."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerTimes:
     """One microbatch through one layer on one GPU, in ms by class."""
 
@@ -53,6 +65,7 @@ class LayerTimes:
     rerun: Cost
     """Forward again of what selective recomputation re-runs, as recomputation."""
     collectives: tuple[ExposedCollective, ...]
+    host: "HostTimes"
 
     @property
     def full_rerun(self) -> Cost:
@@ -107,6 +120,22 @@ def layer_times(
         weight_grad=total(weights.values()),
         rerun=total(reruns) if reruns else ZERO,
         collectives=_by_name(exposed, recompute),
+        host=_host_times(work, recompute, pricing.models),
+    )
+
+
+def _host_times(work: LayerWork, recompute: SelectiveRecompute, models: KernelModels) -> HostTimes:
+    """What launching the layer's operations costs the host."""
+
+    def launch(operations: Iterable[Operation]) -> float:
+        return sum(models.host_ms(op) for op in operations)
+
+    return HostTimes(
+        forward=sum(launch(m.forward) for m in work.modules),
+        input_grad=sum(launch(m.input_grad) for m in work.modules),
+        weight_grad=sum(launch(m.weight_grad) for m in work.modules),
+        rerun=sum(launch(m.forward) for m in work.modules if recompute.is_rerun(m)),
+        syncs=work.host_syncs * models.achievable.host_sync_us * 1e-3,
     )
 
 

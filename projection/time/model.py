@@ -36,7 +36,6 @@ from projection.time.layers import LayerPricing, LayerTimes, layer_times
 from projection.time.optimizer import optimizer_step_ms
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.chunk import ChunkPlan
-from projection.work.context import work_shape
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
 from projection.work.recompute import NOTHING, SelectiveRecompute, selective
@@ -69,6 +68,14 @@ class _Pipeline:
     comm_algorithms: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Layers and chunks of one shape, recompute setting and placement, priced when first asked."""
+
+    times_of: TimesOf
+    chunks: dict[ChunkPlan, ChunkTimes]
+
+
 class TimeModel:
     """Iteration time of any trial of one workload on one cluster."""
 
@@ -87,14 +94,14 @@ class TimeModel:
         self._models = models
         self._placed: dict[tuple[int, ...], KernelModels] = {}
         self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
-        self._views: dict[tuple[Hashable, ...], dict[LayerKind, LayerTimes]] = {}
+        self._views: dict[tuple[Hashable, ...], _View] = {}
         self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
         self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
         """Time of one iteration. Raises WorkloadError or ScheduleError without a pipeline."""
         load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
-        shape = work_shape(trial, self._workload, routed_load=load)
+        shape = self._memory.shapes.of(trial, routed_load=load)
         models = self._models_for(trial, degrees)
         pipeline = self._pipeline(trial, degrees, shape, models)
         breakdown = dict(pipeline.times.breakdown_ms)
@@ -116,7 +123,7 @@ class TimeModel:
     def timeline(self, trial: NormalTrial, degrees: Degrees) -> Timeline:
         """The pipeline of one iteration, pass by pass; raises as `report` does."""
         load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
-        shape = work_shape(trial, self._workload, routed_load=load)
+        shape = self._memory.shapes.of(trial, routed_load=load)
         pipeline = self._pipeline(trial, degrees, shape, self._models_for(trial, degrees))
         return simulate(pipeline.schedule, durations_of(pipeline.chunks), pipeline.p2p)
 
@@ -175,7 +182,8 @@ class TimeModel:
             models.achievable.a2a_overlap[trial.sync_free_stage],
         )
         plans = self._catalog.plans(trial)
-        times_of = self._layers_in(shape, selective(trial), pricing)
+        view = self._view(shape, selective(trial), pricing)
+        times_of = view.times_of
 
         def fsdp_of(kind: LayerKind) -> FsdpTimes:
             if not trial.use_torch_fsdp2:
@@ -183,9 +191,18 @@ class TimeModel:
             parameters = self._memory.layers(shape, NOTHING)(kind).parameters
             return fsdp_times(kind, parameters, times_of(kind), models)
 
-        distinct = {plan for row in plans for plan in row}
-        priced = {plan: chunk_times(plan, times_of, fsdp_of) for plan in distinct}
-        chunks = tuple(tuple(priced[plan] for plan in row) for row in plans)
+        # FSDP groups are the placement's, which the view does not know.
+        known = {} if trial.use_torch_fsdp2 else view.chunks
+        splits = schedule.splits_backward
+
+        def times_of_chunk(plan: ChunkPlan) -> ChunkTimes:
+            found = known.get(plan)
+            if found is None:
+                found = chunk_times(plan, times_of, fsdp_of, splits=splits)
+                known[plan] = found
+            return found
+
+        chunks = tuple(tuple(map(times_of_chunk, row)) for row in plans)
         hidden = self._workload.architecture.hidden_size
         p2p, algorithms = p2p_delays(schedule, shape.residual_tokens, hidden, models)
         times = pipeline_times(schedule, chunks, p2p)
@@ -196,23 +213,25 @@ class TimeModel:
         found = _Pipeline(schedule, times, chunks, p2p, comm, algorithms)
         return remember(self._pipelines, key, found)
 
-    def _layers_in(
+    def _view(
         self, shape: WorkShape, recompute: SelectiveRecompute, pricing: LayerPricing
-    ) -> TimesOf:
-        """Times of one layer of any kind in `shape`, as a function of the kind."""
+    ) -> "_View":
+        """Times of layers and chunks in `shape`."""
         groups = self._groups(pricing)
         key = (shape, recompute, pricing.splits_backward, pricing.deepep_overlap, groups)
-        seen = self._views.get(key)
-        known = remember(self._views, key, {}) if seen is None else seen
+        found = self._views.get(key)
+        if found is None:
+            layers: dict[LayerKind, LayerTimes] = {}
 
-        def times_of(kind: LayerKind) -> LayerTimes:
-            found = known.get(kind)
-            if found is None:
-                found = self._layer(kind, shape, recompute, pricing)
-                known[kind] = found
-            return found
+            def times_of(kind: LayerKind) -> LayerTimes:
+                times = layers.get(kind)
+                if times is None:
+                    times = self._layer(kind, shape, recompute, pricing)
+                    layers[kind] = times
+                return times
 
-        return times_of
+            found = remember(self._views, key, _View(times_of, {}))
+        return found
 
     def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
         """The groups whose collectives a layer performs; experts' last."""

@@ -28,10 +28,17 @@ def attention_block(
     )
 
 
-def _rotary(heads: Heads, shape: WorkShape) -> MemoryPass:
-    """Rotary embedding in one kernel: reads and writes queries and keys."""
+ROTARY_KERNELS = 2
+"""One fused kernel each for queries and keys."""
+LATENT_ROTARY_KERNELS = 16
+"""Unfused on the split-off dimensions (chunk, negate, join, two products, a sum, twice), then
+queries and keys are expanded and joined (Megatron-Core `multi_latent_attention.py`)."""
+
+
+def _rotary(heads: Heads, shape: WorkShape, kernels: int = ROTARY_KERNELS) -> MemoryPass:
+    """Rotary embedding: reads and writes queries and keys."""
     width = heads.query_width + heads.key_value * heads.d_qk
-    return MemoryPass("rotary", 2.0 * BF16_BYTES * shape.tokens * width)
+    return MemoryPass("rotary", 2.0 * BF16_BYTES * shape.tokens * width, kernels)
 
 
 def _grouped_projections(architecture: Architecture, shape: WorkShape) -> tuple[ModuleWork, ...]:
@@ -118,10 +125,10 @@ def _latent_projections(architecture: Architecture, shape: WorkShape) -> tuple[M
                 *around.forward,
                 *forward(query_up, shape),
                 *forward(kv_up, shape),
-                _rotary(heads, shape),
+                _rotary(heads, shape, LATENT_ROTARY_KERNELS),
             ),
             input_grad=(
-                _rotary(heads, shape),
+                _rotary(heads, shape, LATENT_ROTARY_KERNELS),
                 *input_grad(kv_up, shape),
                 *input_grad(query_up, shape),
                 *around.input_grad,

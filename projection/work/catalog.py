@@ -65,10 +65,13 @@ class Catalog:
         key = (stage_key(trial), recompute_key(trial))
         found = self._plans.get(key)
         if found is None:
-            found = tuple(
-                tuple(chunk_plan(self.architecture, trial, chunk) for chunk in row)
+            one: dict[ChunkPlan, ChunkPlan] = {}
+            rows = [
+                [chunk_plan(self.architecture, trial, chunk) for chunk in row]
                 for row in self.stages(trial).chunks
-            )
+            ]
+            # Equal plans are one object, which finds itself in a dictionary without comparing.
+            found = tuple(tuple(one.setdefault(plan, plan) for plan in row) for row in rows)
             remember(self._plans, key, found)
         return found
 

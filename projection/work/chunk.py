@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from projection.hashed import HashedOnce
 from projection.stages import Chunk
 from projection.work.layer import EMBEDDING, OUTPUT, LayerKind, kind_of_layer, kind_of_mtp
 from projection.work.recompute import full
@@ -31,8 +32,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkPlan:
+class ChunkPlan(HashedOnce):
     """The units of a chunk by kind, and the recomputed runs of layers behind each kept input."""
+
+    __hash__ = HashedOnce.__hash__
 
     counts: tuple[KindCount, ...]
     kept_inputs: int

@@ -1,7 +1,9 @@
 """From a trial and its workload to the shape that a layer's work is described with."""
 
+from collections.abc import Hashable
 from dataclasses import replace
 
+from projection.memo import remember
 from projection.parameters import padded_vocab
 from projection.work.layer import LayerKind
 from projection.work.shape import Dispatcher, GradAccumulation, WorkShape
@@ -10,6 +12,36 @@ from schemas.workload import Workload
 
 CURRENT_SCALING_RECIPES = frozenset({"tensorwise", "current"})
 """FP8 recipes that read a tensor for its maximum before casting it."""
+
+
+class Shapes:
+    """The shapes of one workload's trials, each built once for all trials that share it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._known: dict[tuple[Hashable, ...], WorkShape] = {}
+
+    def of(self, trial: NormalTrial, *, routed_load: float) -> WorkShape:
+        """`work_shape` of `trial`: the same object for the same shape."""
+        key = (
+            trial.mbs,
+            trial.tp,
+            trial.cp,
+            trial.ep,
+            trial.etp,
+            trial.fp8,
+            trial.cross_entropy_loss_fusion,
+            trial.use_turbo_deepep,
+            trial.sync_free_stage,
+            trial.target_ep_size,
+            trial.use_torch_fsdp2,
+            routed_load,
+        )
+        found = self._known.get(key)
+        if found is None:
+            built = work_shape(trial, self._workload, routed_load=routed_load)
+            found = remember(self._known, key, built)
+        return found
 
 
 def work_shape(trial: NormalTrial, workload: Workload, *, routed_load: float) -> WorkShape:

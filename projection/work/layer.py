@@ -1,7 +1,6 @@
 """A layer's work, module by module: the one description behind memory and time."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from projection import parameters
 from projection.operations import LayerWork, ModuleWork, Parameters, SavedTensor
@@ -16,7 +15,7 @@ from projection.work.linear import (
     weight_grad,
 )
 from projection.work.mlp import dense_mlp
-from projection.work.moe import moe_block
+from projection.work.moe import host_syncs, moe_block
 from projection.work.norms import norm_and_residual, plain_norm
 from projection.work.output import output_block
 from projection.work.shape import WorkShape
@@ -25,8 +24,7 @@ from schemas.architecture import Architecture
 Block = Literal["decoder", "embedding", "output", "mtp"]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerKind(NamedTuple):
     """Layers of one kind do the same work."""
 
     block: Block
@@ -57,10 +55,11 @@ def layer_work(architecture: Architecture, shape: WorkShape, kind: LayerKind) ->
     if kind.block == "output":
         return LayerWork("output", output_block(architecture, shape), kept_input)
     modules = _decoder_modules(architecture, shape, kind)
+    syncs = host_syncs(shape) if kind.moe else 0
     if kind.block == "mtp":
         modules = (*_mtp_entry(architecture, shape), *modules, *_mtp_exit(architecture, shape))
-        return LayerWork("mtp", modules, kept_input)
-    return LayerWork("moe" if kind.moe else "dense", modules, kept_input)
+        return LayerWork("mtp", modules, kept_input, syncs)
+    return LayerWork("moe" if kind.moe else "dense", modules, kept_input, syncs)
 
 
 def _decoder_modules(

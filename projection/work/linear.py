@@ -4,6 +4,7 @@ Backward is two GEMMs of their own (dgrad and wgrad), so that split-backward sch
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from projection.operations import Collective, Dtype, Gemm, MemoryPass, Operation
 from projection.work.shape import WorkShape
@@ -25,6 +26,8 @@ class Linear:
     dtype: Dtype = "bf16"
     grouped: bool = True
     """Whether `batch` runs as one grouped kernel; else one kernel after the other."""
+    experts: bool = False
+    """Whether the weights are experts'; a dense layer runs plain GEMMs."""
 
     @property
     def weights(self) -> int:
@@ -34,43 +37,27 @@ class Linear:
 
 def forward(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
     """The input's cast (FP8), then Y = X Wᵀ."""
-    gemm = Gemm(
-        linear.name, linear.rows, linear.outputs, linear.inputs, linear.batch, linear.dtype, "TN"
-    )
-    return _cast(linear, linear.inputs, "input", shape) + _launches(gemm, linear)
+    dims = linear.rows, linear.outputs, linear.inputs
+    cast = _cast(linear, linear.inputs, "input", shape)
+    return cast + _weight_cast(linear, shape) + _gemms(linear, linear.name, dims, "TN")
 
 
 def input_grad(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
     """The gradient's cast (FP8), then dX = dY W."""
-    gemm = Gemm(
-        f"{linear.name}_dgrad",
-        linear.rows,
-        linear.inputs,
-        linear.outputs,
-        linear.batch,
-        linear.dtype,
-        "NN",
-    )
-    return _cast(linear, linear.outputs, "grad", shape) + _launches(gemm, linear)
+    dims = linear.rows, linear.inputs, linear.outputs
+    cast = _cast(linear, linear.outputs, "grad", shape)
+    return cast + _gemms(linear, f"{linear.name}_dgrad", dims, "NN")
 
 
 def weight_grad(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
     """dW = dYᵀ X, added to the main gradient."""
-    gemm = Gemm(
-        f"{linear.name}_wgrad",
-        linear.outputs,
-        linear.inputs,
-        linear.rows,
-        linear.batch,
-        linear.dtype,
-        "NT",
-    )
+    dims = linear.outputs, linear.inputs, linear.rows
     accumulate = MemoryPass(
         f"{linear.name}_grad_accumulate",
         accumulation_bytes(shape) * linear.weights,
         launches=0 if shape.grad_accumulation == "fused" else 1,
     )
-    return (*_launches(gemm, linear), accumulate)
+    return (*_gemms(linear, f"{linear.name}_wgrad", dims, "NT"), accumulate)
 
 
 def accumulation_bytes(shape: WorkShape) -> float:
@@ -83,12 +70,26 @@ def accumulation_bytes(shape: WorkShape) -> float:
     return {"fused": 6.0, "separate": 10.0, "sharded": 4.0}[shape.grad_accumulation]
 
 
-def _launches(gemm: Gemm, linear: Linear) -> tuple[Operation, ...]:
-    """`gemm` as one kernel, or one per expert where there is no grouped kernel."""
-    if linear.grouped or linear.batch == 1:
-        return (gemm,)
-    one = Gemm(gemm.name, gemm.m, gemm.n, gemm.k, 1, gemm.dtype, gemm.layout)
-    return (one,) * linear.batch
+def _gemms(
+    linear: Linear, name: str, dims: tuple[int, int, int], layout: Literal["NN", "NT", "TN"]
+) -> tuple[Operation, ...]:
+    """One of the layer's GEMMs: as one kernel, or one per expert where no kernel groups them."""
+    if linear.grouped:
+        call: Literal["linear", "grouped"] = "grouped" if linear.experts else "linear"
+        return (Gemm(name, *dims, linear.batch, linear.dtype, layout, call),)
+    return (Gemm(name, *dims, 1, linear.dtype, layout, "linear"),) * linear.batch
+
+
+def _weight_cast(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
+    """Quantisation of experts' weights in every forward pass.
+
+    Dense layers keep the FP8 copies that the optimizer step leaves; Primus-Turbo's grouped kernels
+    (sync-free stage 2 and up) are handed bf16 weights and quantise them anew.
+    """
+    if linear.dtype != "fp8" or not (linear.experts and shape.sync_free_stage >= 2):
+        return ()
+    reads = 2 * BF16_BYTES
+    return (MemoryPass(f"{linear.name}_weight_cast", linear.weights * float(reads + 1), 2),)
 
 
 def _cast(linear: Linear, width: int, what: str, shape: WorkShape) -> tuple[Operation, ...]:

@@ -30,6 +30,8 @@ class FeedForward:
     experts: int = 1
     dtype: Dtype = "bf16"
     grouped: bool = True
+    routed: bool = False
+    """Whether the block is the routed experts'."""
 
     @property
     def up_width(self) -> int:
@@ -59,6 +61,7 @@ def feed_forward(
         block.experts,
         block.dtype,
         block.grouped,
+        block.routed,
     )
     down = Linear(
         f"{block.prefix}_down",
@@ -68,6 +71,7 @@ def feed_forward(
         block.experts,
         block.dtype,
         block.grouped,
+        block.routed,
     )
     filled = block.rows * block.experts
     rows = filled if allocated_rows is None else allocated_rows

@@ -25,6 +25,23 @@ from schemas.architecture import Architecture
 
 FP32_BYTES = 4
 
+ROUTER_KERNELS = (14, 3)
+"""Score function, top-k, two scatters, auxiliary loss and its sums, casts; fused (Megatron-Core
+`moe_utils.topk_routing_with_score_function`, Transformer Engine's fused router): a kernel each for
+scores with top-k, for the loss and for its sums."""
+PERMUTE_KERNELS = (6, 2)
+"""Transpose, indices by two masked selections, gathers of tokens and of weights; fused: the row map
+and the copy (Megatron-Core `moe_utils.permute`)."""
+SORT_KERNELS = (4, 1)
+"""Split, two concatenations and an index of chunks; fused: one copy."""
+PREPROCESS_KERNELS = 8
+"""Counts per expert and rank and their all-gathered sums, before an all-to-all."""
+SYNC_POINTS = 4
+"""Router, permutation, dispatcher and grouped MLP each wait for a count of the GPU (Primus RFC
+"SyncFree MoE", AMD-AGI/Primus issue 203)."""
+SYNCS_REMOVED = (0, 2, 3, 4)
+"""By sync-free stage: none; router and permutation; router, DeepEP and grouped MLP; all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routing:
@@ -100,7 +117,7 @@ def _router(architecture: Architecture, shape: WorkShape, routed: Routing) -> Mo
     experts, hidden = int(architecture.num_experts or 1), architecture.hidden_size
     tokens = routed.sent_tokens
     scores = float(FP32_BYTES * tokens * experts)
-    launches = 1 if shape.sync_free_stage >= 1 else 4
+    launches = ROUTER_KERNELS[_fused(shape)]
     block_input = SavedTensor("mlp_input", float(BF16_BYTES * tokens * hidden))
     return ModuleWork(
         "router",
@@ -129,12 +146,13 @@ def _dispatch(architecture: Architecture, shape: WorkShape, routed: Routing) -> 
     """
     hidden = architecture.hidden_size
     moves = _permutation(shape, routed, hidden, "dispatch")
+    counts = _preprocessing(architecture, shape)
     sends = _exchange(architecture, shape, routed, "dispatch")
     back = _exchange(architecture, shape, routed, "combine")
     kept = float(shape.saved_linear_bytes * routed.allocated_rows * hidden)
     return ModuleWork(
         "dispatch",
-        forward=(*moves, *sends),
+        forward=(*counts, *moves, *sends),
         input_grad=(*back, *moves),
         weight_grad=(),
         saved=(
@@ -169,7 +187,8 @@ def _permutation(
     DeepEP and all-gather: the receiver makes the copies. Fused permutation (sync-free stage 1 and
     up) is one kernel instead of an index, a sort and a gather.
     """
-    launches = 1 if shape.sync_free_stage >= 1 else 3
+    fused = _fused(shape)
+    launches = PERMUTE_KERNELS[fused]
     row = float(BF16_BYTES * hidden)
     if shape.dispatcher == "deepep":
         moved = routed.unique_rows + routed.rows
@@ -182,8 +201,28 @@ def _permutation(
         MemoryPass(f"moe_{what}_permute", row * (routed.sent_tokens + routed.sent_rows), launches)
     ]
     if routed.local_experts > 1 and shape.ep > 1:
-        passes.append(MemoryPass(f"moe_{what}_sort", row * 2 * routed.rows, launches))
+        sort = MemoryPass(f"moe_{what}_sort", row * 2 * routed.rows, SORT_KERNELS[fused])
+        passes.append(sort)
     return tuple(passes)
+
+
+def _fused(shape: WorkShape) -> bool:
+    """Whether router and permutation are fused kernels: sync-free stage 1 and up brings them."""
+    return shape.sync_free_stage >= 1
+
+
+def _preprocessing(architecture: Architecture, shape: WorkShape) -> tuple[Operation, ...]:
+    """Counting tokens per expert before an all-to-all; DeepEP's layout kernel is its own."""
+    if shape.dispatcher != "alltoall" or shape.ep * shape.etp == 1:
+        return ()
+    experts = int(architecture.num_experts or 1)
+    counts = float(FP32_BYTES * experts * shape.ep * shape.etp)
+    return (MemoryPass("moe_dispatch_preprocess", 2 * counts, PREPROCESS_KERNELS),)
+
+
+def host_syncs(shape: WorkShape) -> int:
+    """Times the host waits for the GPU in the forward pass of one MoE block."""
+    return SYNC_POINTS - SYNCS_REMOVED[shape.sync_free_stage]
 
 
 def _exchange(
@@ -240,6 +279,7 @@ def _experts(
         experts=routed.local_experts,
         dtype=shape.linear_dtype,
         grouped=shape.grouped_gemm,
+        routed=True,
     )
     return feed_forward(
         block,

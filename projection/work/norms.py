@@ -13,6 +13,8 @@ RESIDUAL_PASSES_BACKWARD = 3
 """The branch's and the stream's gradients are read, their sum is written."""
 NORM_PASSES_BACKWARD = 3
 """Reads the output's gradient and the saved input, writes the input's gradient."""
+NORM_KERNELS_BACKWARD = 2
+"""The input's gradient with partial weight gradients, and their sum."""
 
 
 def norm_and_residual(name: str, architecture: Architecture, shape: WorkShape) -> ModuleWork:
@@ -33,7 +35,7 @@ def norm_and_residual(name: str, architecture: Architecture, shape: WorkShape) -
             MemoryPass(f"{name}_residual", block * RESIDUAL_PASSES_FORWARD),
         ),
         input_grad=(
-            MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD),
+            MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD, NORM_KERNELS_BACKWARD),
             MemoryPass(f"{name}_residual_backward", block * RESIDUAL_PASSES_BACKWARD),
         ),
         weight_grad=(),
@@ -51,7 +53,9 @@ def plain_norm(
     return ModuleWork(
         name,
         forward=(MemoryPass(name, block * NORM_PASSES_FORWARD),),
-        input_grad=(MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD),),
+        input_grad=(
+            MemoryPass(f"{name}_backward", block * NORM_PASSES_BACKWARD, NORM_KERNELS_BACKWARD),
+        ),
         weight_grad=(),
         saved=(SavedTensor(f"{name}_input", block),),
         parameters=parameters.norm(architecture, size),

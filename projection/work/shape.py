@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from projection.hashed import HashedOnce
 from projection.operations import Dtype
 from projection.parameters import Shards
 
@@ -11,7 +12,7 @@ GradAccumulation = Literal["fused", "separate", "sharded"]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkShape:
+class WorkShape(HashedOnce):
     """One microbatch on one GPU. Frozen and hashable: sub-models are memoised on it."""
 
     micro_batch: int
@@ -41,6 +42,8 @@ class WorkShape:
     grad_accumulation: GradAccumulation = "separate"
     """How weight gradients reach the main gradient: in the GEMM, in a pass of their own, or (FSDP)
     reduce-scattered away."""
+    __hash__ = HashedOnce.__hash__
+
     routed_load: float = 1.0
     """Expert load of the busiest rank over the mean: tokens there are scaled by it."""
 

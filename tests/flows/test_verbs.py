@@ -191,8 +191,8 @@ def test_a_value_that_is_empty_or_long_is_refused_in_one_short_line(refold: Run)
         assert done.code == 2
         assert len(done.err.splitlines()[0]) < 200
     for arguments in (
-        ("schedule", "x" * 5000, "--pp", 4, "--microbatches", 4),
-        ("schedule", "1f1b", "--pp", "x" * 5000, "--microbatches", 4),
+        ("schedule", "--pp", 4, "--microbatches", 4, "x" * 5000, "--pq"),
+        ("schedule", "--pp", "x" * 5000, "--microbatches", 4),
         ("collective", "allreduce", "x" * 5000, "--gpu", "mi355x", "--gpus", 8),
         ("collective", "x" * 5000, "1", "--gpu", "mi355x", "--gpus", 8),
     ):
@@ -222,6 +222,11 @@ def test_collective_puts_the_fastest_first(refold: Run):
     assert len(times) > 1
     from_file = refold("collective", *size, "--target-cluster", "cluster.yaml", "--json")
     assert json.loads(from_file.out) == priced
+    named = ("--bytes", "256MB", "--group", 32, "--cluster", "cluster.yaml", "--json")
+    assert json.loads(refold("collective", "allreduce", *named).out) == priced
+    winner = f"{priced[0]['algorithm']} in {priced[0]['protocol']} wins"
+    table = refold("collective", *size, "--gpu", "mi355x").out
+    assert winner in " ".join(table.split())
     assert fits_100_columns(refold("collective", *size, "--gpu", "mi355x").out)
 
 
@@ -252,49 +257,113 @@ def test_sizes_are_decimal_or_binary_as_written(text: str, expected: int):
 
 def test_schedule_draws_every_pass_where_it_runs(refold: Run):
     """Two ranks, forward 1 ms, backward 2: rank 0 waits for rank 1's first gradient."""
-    done = refold("schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--ascii")
-    assert done.out.splitlines()[-2:] == ["  0 01..aa.bb", "  1 .0aa1bb.."]
+    done = refold("schedule", "--schedule", "1f1b", "--pp", 2, "--microbatches", 2)
+    rows = [line for line in done.out.splitlines() if line.startswith("rank")]
+    passes = [row.split()[2] for row in rows]
+    assert len({len(row) for row in passes}) == 1
+    wide = len(passes[0]) // 9
+    assert passes[0][: 2 * wide] == f"F0{'F' * (wide - 2)}F1{'F' * (wide - 2)}"
+    assert set(passes[1][:wide]) == {"."}
+    assert fits_100_columns(done.out)
+    quiet = refold("schedule", "--schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--no-ascii")
+    assert "rank 0" not in quiet.out
 
 
-def test_schedule_compares_all_and_says_which_cannot_be(refold: Run):
-    answers = json.loads(
-        refold("schedule", "--compare-all", "--pp", 4, "--microbatches", 8, "--json").out
-    )
-    makespans = {a["schedule"]: a["makespan_ms"] for a in answers if "makespan_ms" in a}
+EQUAL = ("--f", 1, "--b", 1, "--w", 1, "--p2p", 0)
+
+
+def test_schedule_compares_all_on_plain_durations(refold: Run):
+    size = ("--pp", 4, "--microbatches", 8)
+    answers = json.loads(refold("schedule", *size, *EQUAL, "--compare-all", "--json").out)
+    keys = {"schedule", "vpp", "makespan", "lower_bound", "bubble_ratio", "peak_in_flight"}
+    assert all(set(answer) - {"solver"} == keys for answer in answers)
+    assert all(len(answer["peak_in_flight"]) == 4 for answer in answers)
+    makespans = {answer["schedule"]: answer["makespan"] for answer in answers}
     assert makespans["1f1b"] == 33.0
     assert makespans["interleaved"] == 28.5
     assert makespans["zbv-formatted"] == 25.5
-    odd = json.loads(
-        refold(
-            "schedule", "--compare-all", "--pp", 4, "--vpp", 3, "--microbatches", 8, "--json"
-        ).out
-    )
-    assert any("impossible" in answer for answer in odd)
+    shown = refold("schedule", *size, "--compare-all").out
+    assert "gap to the lower bound 0.0%" in shown
+    assert fits_100_columns(shown)
+
+
+def test_a_chunk_takes_its_share_of_a_stage(refold: Run):
+    sizes = ("--schedule", "interleaved", "--pp", 4, "--microbatches", 8, "--vpp", 4)
+    answer = json.loads(refold("schedule", *sizes, *EQUAL, "--json").out)
+    assert answer["vpp"] == 4
+    assert answer["makespan"] == 24 + 3 * 3 / 4
 
 
 def test_schedule_of_a_workload_takes_as_long_as_its_projection(refold: Run):
     knobs = ("--set", "mbs=1")
-    files = ("--workload", "workload.yaml", "--target-cluster", "cluster.yaml")
-    timeline = json.loads(refold("schedule", *files, *knobs, "--json").out)
+    timeline = json.loads(refold("schedule", *PAIR, *knobs, "--json").out)
     projected = json.loads(refold("project", *PAIR, *knobs, "--json").out)
     pipeline = sum(
         ms
         for name, ms in projected["time_breakdown_ms"].items()
         if not name.startswith("dp_") and name not in ("optimizer", "iteration_overhead")
     )
-    assert timeline["makespan_ms"] == pytest.approx(pipeline)
+    assert timeline["makespan"] == pytest.approx(pipeline)
     assert timeline["schedule"] == "1f1b"
+    assert max(timeline["memory_gb"]) == projected["memory_per_gpu_gb"]
+
+
+def test_schedule_compares_what_a_workload_may_run_and_says_why_not_the_rest(refold: Run):
+    done = refold(
+        "schedule", *PAIR, "--set", "mbs=1", "--set", "gbs=160", "--compare-all", "--json"
+    )
+    answers = {answer["schedule"]: answer for answer in json.loads(done.out)}
+    assert len(answers) == 8
+    assert "20 microbatches" not in answers["interleaved"].get("impossible", "")
+    done = refold(
+        "schedule", *PAIR, "--set", "mbs=1", "--set", "gbs=144", "--compare-all", "--json"
+    )
+    answers = {answer["schedule"]: answer for answer in json.loads(done.out)}
+    assert answers["interleaved"]["impossible"].startswith(
+        "interleaved with 18 microbatches, not a"
+    )
+    assert answers["zbv-greedy-min"]["memory_gb"] < answers["1f1b"]["memory_gb"]
+    assert len(answers) == 8
+    recomputing = ("--set", "recompute=full", "--set", "recompute_layers=7")
+    done = refold("schedule", *PAIR, *recomputing, "--compare-all")
+    assert "not possible: zero-bubble, vpp 1: recompute full with schedule zero-bubble" in done.out
+    assert fits_100_columns(refold("schedule", *PAIR, "--set", "mbs=1", "--compare-all").out)
+
+
+def test_schedule_that_may_not_run_says_why_and_fails(refold: Run):
+    done = refold("schedule", *PAIR, "--schedule", "interleaved", "--set", "gbs=144")
+    assert done.code == 1
+    assert "not a multiple of pp 4" in done.out
+
+
+def test_schedule_writes_a_picture_and_a_trace_of_all_memory(refold: Run, tmp_path: Path):
+    files = ("--draw", "p.png", "--trace", "t.json")
+    done = refold("schedule", *PAIR, "--schedule", "v-half", "--set", "mbs=1", *files, "--json")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    peaks = [0.0] * 4
+    for event in events:
+        if event["ph"] == "C":
+            peaks[event["tid"]] = max(peaks[event["tid"]], event["args"]["GB"])
+    assert peaks == pytest.approx(json.loads(done.out)["memory_gb"])
+    plain = ("--schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--draw", "p.svg")
+    assert refold("schedule", *plain).code == 0
+    assert (tmp_path / "p.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ("schedule",),
-        ("schedule", "1f1b"),
-        ("schedule", "1f1b", "--compare-all", "--pp", 2, "--microbatches", 2),
-        ("schedule", "1f1b", "--workload", "workload.yaml"),
-        ("schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--set", "mbs=1"),
-        ("schedule", "zero-bubble", "--pp", 4, "--vpp", 3, "--microbatches", 8),
+        ("schedule", "--schedule", "1f1b"),
+        ("schedule", "--pp", 2, "--microbatches", 2),
+        ("schedule", "--schedule", "1f1b", "--compare-all", "--pp", 2, "--microbatches", 2),
+        ("schedule", "workload.yaml"),
+        ("schedule", *PAIR, "--pp", 2),
+        ("schedule", *PAIR, "--draw", "p.pdf"),
+        ("schedule", *PAIR, "--draw", "no/such/folder.png"),
+        ("schedule", "--schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--set", "mbs=1"),
+        ("schedule", "--schedule", "zero-bubble", "--pp", 4, "--vpp", 3, "--microbatches", 8),
         ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml", "--dry-run",
          "--mode", "memory-real"),
         ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml", "--dry-run",

@@ -9,7 +9,7 @@ from projection.collectives import price
 from projection.gemm import gemm_model
 from projection.gemm.origami import OrigamiGemm, unavailable_reason
 from projection.gemm.tile import TileGemm
-from projection.kernels import KernelModels, operation_ms
+from projection.kernels import KernelModels, gemm_factor
 from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
 from projection.placement import Placement
 from projection.profiles import achievable, at_clock, gpu_names, gpu_profile, network_profile
@@ -92,15 +92,6 @@ def test_another_placement_shares_the_memory_but_not_the_group() -> None:
     other = one.with_placement(models(tp=1).placement)
     assert other.collective(op).time_ms == 0
     assert one.collective(op).time_ms == eight
-
-
-def test_operation_ms_prices_every_kind() -> None:
-    m = models()
-    tp = Collective("tp", "allreduce", 1e8, "tp")
-    assert operation_ms(GEMM, m) == m.gemm_ms(GEMM)
-    assert operation_ms(CORE, m) == m.attention_ms(CORE, backward=False)
-    assert operation_ms(MemoryPass("norm", 1e9), m) == m.pass_ms(MemoryPass("norm", 1e9))
-    assert operation_ms(tp, m) == m.collective(tp).time_ms
 
 
 def raised(gpu: GpuProfile, lever: str, factor: float) -> GpuProfile:
@@ -211,5 +202,50 @@ def test_every_shipped_gpu_prices_everything(name: str) -> None:
     gemm = gemm_model(gpu, "auto")
     placement = Placement(cluster, tp=8, cp=1, pp=1, dp=2, ep=16, etp=1, edp=1)
     m = KernelModels(gpu, achievable(gpu, gemm.name), gemm, network, placement)
-    ops = [GEMM, CORE, MemoryPass("norm", 1e9), Collective("a2a", "alltoall", 1e8, "ep")]
-    assert all(0 < operation_ms(op, m) < 1000 for op in ops)
+    times = (
+        m.gemm_ms(GEMM),
+        m.attention_ms(CORE, backward=False),
+        m.pass_ms(MemoryPass("norm", 1e9)),
+        m.collective(Collective("a2a", "alltoall", 1e8, "ep")).time_ms,
+    )
+    assert all(0 < time < 1000 for time in times)
+
+
+def test_gemm_factor_goes_by_precision_direction_and_kind_of_kernel() -> None:
+    a = achievable(gpu_profile("mi355x"), "tile")
+
+    def factor(layout: str, dtype: str, batch: int = 1, call: str = "linear") -> float:
+        fields: dict[str, Any] = {"dtype": dtype, "layout": layout, "call": call, "batch": batch}
+        return gemm_factor(Gemm("g", 8, 8, 8, **fields), a)
+
+    assert factor("TN", "bf16") == factor("TN", "bf16", call="plain") == a.gemm_bf16
+    assert factor("NN", "bf16") == factor("NT", "bf16") == a.gemm_bf16_backward
+    assert factor("NT", "fp8") == a.gemm_fp8_backward
+    assert factor("TN", "bf16", 4, "grouped") == a.grouped_bf16
+    assert factor("NT", "bf16", 4, "grouped") == a.grouped_bf16_backward
+    assert factor("TN", "bf16", 1, "grouped") == a.one_expert_bf16
+    assert factor("NN", "fp8", 1, "grouped") == factor("NN", "fp8", 4, "grouped")
+    assert factor("NN", "fp8", 4, "grouped") == a.grouped_fp8_backward
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_a_gpu_without_a_figure_of_its_own_falls_back_on_the_general_one(name: str) -> None:
+    a = achievable(gpu_profile(name))
+    plain = a.model_copy(update=dict.fromkeys(PARTICULAR))
+    for dtype, general in (("bf16", a.gemm_bf16), ("fp8", a.gemm_fp8)):
+        for layout in ("TN", "NN", "NT"):
+            for batch in (1, 8):
+                fields: dict[str, Any] = {"dtype": dtype, "layout": layout, "call": "grouped"}
+                assert gemm_factor(Gemm("g", 8, 8, 8, batch, **fields), plain) == general
+
+
+PARTICULAR = (
+    "gemm_bf16_backward",
+    "gemm_fp8_backward",
+    "one_expert_bf16",
+    "one_expert_bf16_backward",
+    "grouped_bf16",
+    "grouped_bf16_backward",
+    "grouped_fp8",
+    "grouped_fp8_backward",
+)

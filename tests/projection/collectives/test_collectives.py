@@ -140,6 +140,21 @@ def test_every_algorithm_of_the_paper_is_tried(
     assert tried == algorithms
 
 
+def test_switches_that_add_do_so_for_large_all_reduces_inside_a_node() -> None:
+    def ways(name: str, nodes: int) -> set[str]:
+        network, factors = network_profile(name), achievable(gpu_profile(name))
+        tried = candidates("allreduce", GIB, group(8 * nodes, nodes), network, factors)
+        return {way.algorithm for way in tried}
+
+    for name, adds in (("h100", True), ("gb200", True), ("a100", False), ("mi355x", False)):
+        assert ("in_switch" in ways(name, 1)) is adds
+        assert "in_switch" not in ways(name, 2)
+    meshed = network_profile("h100").model_copy(update={"node_topology": "mesh"})
+    factors = achievable(gpu_profile("h100"))
+    tried = candidates("allreduce", GIB, group(8), meshed, factors)
+    assert "in_switch" not in {way.algorithm for way in tried}
+
+
 @pytest.mark.parametrize("used", [2, 4, 8])
 def test_part_of_a_mesh_uses_its_own_links_only(used: int) -> None:
     """g of 8 meshed GPUs have (g - 1)/7 of a GPU's egress: bus bandwidth falls in proportion."""
@@ -155,7 +170,7 @@ def test_part_of_a_switch_keeps_its_full_port() -> None:
     for used in (2, 8):
         priced = price("allgather", 4 * GIB, group(used), network, factors)
         bus = bus_gb_per_s("allgather", used, 4 * GIB, priced.time_ms)
-        assert bus == pytest.approx(450 * factors.node_link, rel=0.02)
+        assert bus == pytest.approx(450 * (factors.gather_link or 0), rel=0.02)
 
 
 def test_ranks_of_a_node_share_its_nics() -> None:
@@ -214,11 +229,15 @@ MEASURED = [
     ("mi355x", "allreduce", 16, 2, 8 * GIB, 369, 0.05),
     ("mi355x", "allreduce", 16, 2, 256 * MIB, 309, 0.25),
     ("a100", "allreduce", 8, 1, GIB, 228, 0.05),
+    ("h100", "allreduce", 8, 1, 256 * MIB, 436, 0.10),
+    ("h100", "allgather", 8, 1, 256 * MIB, 250, 0.05),
+    ("h100", "reduce_scatter", 8, 1, 256 * MIB, 250, 0.05),
     ("h100", "allreduce", 16, 2, 256 * MIB, 362, 0.25),
     ("gb200", "allgather", 72, 1, 16 * GIB, 681, 0.05),
     ("gb200", "reduce_scatter", 72, 1, 16 * GIB, 703, 0.05),
     ("gb200", "alltoall", 72, 1, 16 * GIB, 651, 0.10),
     ("gb200", "allreduce", 4, 1, 16 * GIB, 687, 0.05),
+    ("gb200", "allreduce", 72, 1, 16 * GIB, 905, 0.05),
 ]
 
 

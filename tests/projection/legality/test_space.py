@@ -206,10 +206,8 @@ def test_the_order_does_not_depend_on_counting_first() -> None:
 
 
 def test_iteration_starts_without_building_the_space() -> None:
-    started = time.perf_counter()
     first: NormalTrial = next(iter(LegalSpace(deepseek_v3(), cluster(256), search())))
     assert first.tp == 1
-    assert time.perf_counter() - started < 2
 
 
 def test_narrowing_keeps_exactly_what_has_the_values() -> None:
@@ -237,7 +235,19 @@ def test_nothing_legal_is_an_empty_space() -> None:
     assert list(space) == []
 
 
-def test_a_large_space_is_counted_in_seconds() -> None:
-    started = time.perf_counter()
+def test_a_large_space_is_counted_without_listing_it() -> None:
     assert LegalSpace(mixtral_8x22b(), cluster(8), search()).count() > 1_000_000
-    assert time.perf_counter() - started < 5
+
+
+def test_a_million_gpus_are_counted_in_seconds_of_processor_time() -> None:
+    """Minutes, were divisors looked for one number after another at every node of the space."""
+    started = time.process_time()
+    space = LegalSpace(mixtral_8x22b(gbs=1_000_000), cluster(125_000), search())
+    assert space.count() > 1_000
+    assert time.process_time() - started < 30
+
+
+@pytest.mark.parametrize("knob", ["tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "gbs"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_size_pinned_below_one_leaves_nothing_legal(knob: str, value: int) -> None:
+    assert LegalSpace(mixtral_8x22b(), cluster(1), search({knob: value})).count() == 0

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from projection.schedules import Durations, build, compare, simulate
+from projection.schedules import Durations, EqualStages, build, compare, held_over_time, simulate
 from projection.schedules.ascii import gantt
 from projection.schedules.trace import chrome_trace
 from schemas.errors import ScheduleError
@@ -17,7 +17,7 @@ def timeline(name="1f1b", pp=2, vpp=1, m=2):
 
 
 def test_comparison_has_one_row_per_schedule():
-    rows = compare(4, 8, 1, 1, 1)
+    rows = compare(EqualStages(4, 8, 1, 1, 1))
     assert [row["schedule"] for row in rows] == list(get_args(Schedule))
     assert {row["schedule"]: row["makespan"] for row in rows} == {
         "1f1b": 33,
@@ -34,16 +34,27 @@ def test_comparison_has_one_row_per_schedule():
     assert json.loads(json.dumps(rows)) == rows
 
 
+def test_only_what_was_solved_for_reports_a_gap():
+    rows = compare(EqualStages(4, 8, 1, 1, 1))
+    assert {row["schedule"]: set(row) for row in rows if "solver" in row}.keys() == {"ilp"}
+    assert rows[-1]["solver"]["gap"] == 0
+    (slow,) = [row for row in compare(EqualStages(4, 16, 9, 10, 5, 4)) if "solver" in row]
+    assert slow["solver"]["gap"] == pytest.approx(1 - slow["lower_bound"] / slow["makespan"])
+    assert slow["solver"]["status"] == "HiGHS: optimal"
+
+
 def test_comparison_fits_the_heuristic_to_the_durations_given():
-    rows = {row["schedule"]: row["makespan"] for row in compare(8, 32, 8.0, 10.0, 6.0, 1.0)}
+    rows = {
+        row["schedule"]: row["makespan"] for row in compare(EqualStages(8, 32, 8.0, 10.0, 6.0, 1.0))
+    }
     assert rows["ilp"] <= rows["zb-heuristic"] < rows["zero-bubble"]
 
 
 def test_comparison_interleaves_the_chunks_asked_for():
-    row = compare(4, 8, 1, 1, 1, vpp=4)[1]
+    row = compare(EqualStages(4, 8, 1, 1, 1), vpp=4)[1]
     assert (row["schedule"], row["vpp"]) == ("interleaved", 4)
     with pytest.raises(ScheduleError, match="VPP above 1"):
-        compare(4, 8, 1, 1, 1, vpp=1)
+        compare(EqualStages(4, 8, 1, 1, 1), vpp=1)
 
 
 def test_text_chart_draws_equal_ops_equally():
@@ -95,3 +106,28 @@ def test_trace_counts_what_is_in_flight_back_to_zero():
     assert max(held) == run.peak_in_flight[0]
     assert held[-1] == 0
     assert [event["ts"] for event in counters] == sorted(event["ts"] for event in counters)
+
+
+def test_trace_counts_in_the_unit_it_is_given():
+    run = timeline()
+    trace = chrome_trace(run, held_over_time(run, ((3.0,), (4.0,))), "GB")
+    counters = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert {event["name"] for event in counters} == {"memory, rank 0", "memory, rank 1"}
+    assert max(event["args"]["GB"] for event in counters if event["tid"] == 1) == 4
+
+
+def test_what_is_held_follows_every_pass():
+    # Two ranks, F 1 ms, B 1, W 1: rank 0 holds F 0 from 0 and F 1 from 1.
+    run = timeline("zero-bubble", 2, 1, 2)
+    held, _ = held_over_time(run, ((10.0,), (10.0,)), ((4.0,), (4.0,)))
+    ends = {(t.op.kind, t.op.microbatch): t.end_ms for t in run.operations()[0]}
+    assert held[:2] == ((0.0, 10.0), (1.0, 20.0))
+    assert (ends["B", 0], 14.0) in held
+    assert held[-1] == (ends["W", 1], 0.0)
+
+
+def test_the_most_that_is_held_is_the_peak_in_flight():
+    for name, vpp in (("1f1b", 1), ("interleaved", 3), ("zb-heuristic", 1), ("zbv-greedy-min", 2)):
+        run = timeline(name, 5, vpp, 13)
+        peaks = [max(amount for _, amount in curve) for curve in held_over_time(run)]
+        assert peaks == pytest.approx(run.peak_in_flight)

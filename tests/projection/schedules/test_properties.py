@@ -54,6 +54,19 @@ def test_skipping_what_repeats_changes_no_bit(data):
     assert quick.makespan_ms == full.makespan_ms
 
 
+nearly_equal = st.sampled_from((1.0, 1.0 + 2**-20, 0.999, 1.001, 1.01, 1.25, 0.1))
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data(), st.sampled_from((0.0, 0.01, 0.9, 5.0)))
+def test_skipping_through_long_transients_changes_no_bit(data, delay):
+    # Stages that differ by little let queues fill slowly: rates change many times on the way.
+    schedule = data.draw(schedules(max_m=300))
+    times = data.draw(durations(schedule, nearly_equal))
+    quick = simulate(schedule, times, delay)
+    assert quick.makespan_ms == simulate(schedule, times, delay, extrapolate=False).makespan_ms
+
+
 @slow_ok
 @given(st.data())
 def test_no_run_beats_its_lower_bound(data):

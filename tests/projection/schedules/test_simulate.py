@@ -2,7 +2,7 @@
 
 import pytest
 
-from projection.schedules import P2P, Durations, Op, build, from_orders, simulate
+from projection.schedules import P2P, Durations, Op, build, from_orders, repeat, simulate
 from schemas.errors import ScheduleError
 
 
@@ -89,6 +89,31 @@ def test_cycles_longer_than_a_microbatch_are_found():
     quick, full = (simulate(schedule, times, 7.0, extrapolate=x) for x in (True, False))
     assert quick.extrapolated
     assert quick.makespan_ms == full.makespan_ms > 1.4 * 200 * 3.25
+
+
+@pytest.mark.parametrize(
+    ("name", "vpp"), [("1f1b", 1), ("zero-bubble", 1), ("zbv-formatted", 2), ("zbv-greedy-half", 2)]
+)
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+def test_slowly_filling_queues_are_skipped_too(monkeypatch, name, vpp, delay):
+    # The ends are 0.1 % apart: the queue between them takes thousands of microbatches to fill.
+    schedule = build(name, 8, vpp, 2000)
+    heavier = {schedule.homes[0]: 1.3, schedule.homes[-1]: 1.3013}
+    table = tuple(tuple(heavier.get((rank, c), 1.0) for c in range(vpp)) for rank in range(8))
+    times = Durations(table, table, table)
+    full = simulate(schedule, times, delay, extrapolate=False)
+    run, rows = repeat.advance, 0
+
+    def counted(ends, block):
+        nonlocal rows
+        before = len(ends)
+        run(ends, block)
+        rows += len(ends) - before
+
+    monkeypatch.setattr(repeat, "advance", counted)
+    quick = simulate(schedule, times, delay)
+    assert quick.makespan_ms == full.makespan_ms
+    assert rows < 0.15 * 2000 * 2 * 8 * vpp
 
 
 def test_running_all_of_a_long_schedule_gives_the_times_of_its_ops():
