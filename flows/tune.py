@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from flows.artefacts import keep_caches_under, write_artefacts
+from flows.artefacts import (
+    keep_caches_under,
+    out_dir_of_run,
+    warn_if_unanchored,
+    write_artefacts,
+)
 from flows.interrupts import Interrupted, shielded
 from flows.ledger import Ledger, Listener
 from flows.opening import (
@@ -21,6 +26,7 @@ from flows.opening import (
     start_run,
     store_of,
 )
+from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
 from flows.seeding import seed_round
 from flows.stages import Stage, in_process
@@ -28,7 +34,7 @@ from flows.terminal import say
 from projection.legality import derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
-from storage import Entry, Store
+from storage import Entry, EventLog, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
@@ -49,17 +55,18 @@ def tune(
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
-    with shielded() as shield:
+    with held(out_dir), shielded() as shield:
         watch = Watch(shield, listeners)
         if request.resume:
             run_id = run_to_resume(store, inputs, out_dir)
+            warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
             ledger = reopen_run(store, run_id, inputs, watch)
         else:
             ledger = start_run(store, inputs, out_dir, watch)
         _search_to_the_end(ledger, inputs, store, stage)
-    stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
+        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
 
 
@@ -76,11 +83,13 @@ def resume(
     store = store_of(request.store)
     keep_caches_under(store)
     run_id = store.find_run(request.run)
+    warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
-    with shielded() as shield:
+    out_dir = out_dir_of_run(EventLog.open(store, run_id).state(), request.out_dir)
+    with held(out_dir), shielded() as shield:
         ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners))
         _search_to_the_end(ledger, inputs, store, stage)
-    stage("export", write_artefacts, ledger.state, inputs.workload, request.out_dir)
+        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from projection.legality import check, normalise
 from projection.memory.explain import MemoryExplanation
 from projection.oracle import Oracle
-from schemas.errors import RefoldError, UserError
+from schemas.errors import RefoldError, UserError, shown
 from schemas.evaluation import Evaluation
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial, TrialConfig
@@ -126,13 +126,20 @@ def answer_lines(
 
 def _answer(projector: Projector, line: str, defaults: Mapping[str, str]) -> Evaluation:
     try:
+        line.encode()
         question = json.loads(line)
+    except UnicodeEncodeError as error:
+        raise UserError(f"not UTF-8 text (column {error.start + 1})") from error
     except json.JSONDecodeError as error:
         raise UserError(f"not JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise UserError("nested too deep to be a question") from error
+    except ValueError as error:
+        raise UserError(f"a number in it is too long: {error}") from error
     if not isinstance(question, dict):
         raise UserError("not a JSON object")
     if unknown := sorted(question.keys() - QUESTION_KEYS):
-        raise UserError(f"unknown key {unknown[0]!r}; a line has workload, cluster and set")
+        raise UserError(f"unknown key {shown(unknown[0])}; a line has workload, cluster and set")
     question = {**defaults, **question}
     paths = []
     for key in ("workload", "cluster"):

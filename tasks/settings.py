@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 from projection.degrees import gbs_of
 from projection.legality import normalise
 from schemas.cluster import Cluster
-from schemas.errors import UserError
+from schemas.errors import LONGEST_QUOTE, UserError, shown
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.wording import problem
 from schemas.workload import Workload
@@ -47,10 +47,16 @@ def parse_settings(assignments: Iterable[str]) -> TrialConfig:
     for assignment in assignments:
         knob, equals, value = assignment.partition("=")
         if not equals:
-            raise UserError(f"--set {assignment!r} is not KNOB=VALUE")
-        if knob.strip() in values:
-            raise UserError(f"--set sets {knob.strip()} twice")
-        values[knob.strip()] = None if value.strip() in ("", "null") else value.strip()
+            raise UserError(f"--set {shown(assignment)} is not KNOB=VALUE")
+        knob, value = knob.strip(), value.strip()
+        if not value:
+            raise UserError(
+                f"--set {shown(assignment)} has no value",
+                hint="null means the workload's own value",
+            )
+        if knob in values:
+            raise UserError(f"--set sets {knob} twice")
+        values[knob] = None if value == "null" else value
     return trial_config(values, "--set")
 
 
@@ -119,9 +125,9 @@ def _knob(key: str, where: str) -> str:
     if knob in CountedBatch.model_fields:
         return knob
     spellings = [*CountedBatch.model_fields, *SPELLINGS]
-    near = get_close_matches(key.strip().lower()[:80], spellings, n=1)
+    near = get_close_matches(key.strip().lower()[:LONGEST_QUOTE], spellings, n=1)
     did_you_mean = f"; did you mean {near[0]}?" if near else ""
     raise UserError(
-        f"{where}: no knob is called {key!r:.80}{did_you_mean}",
+        f"{where}: no knob is called {shown(key)}{did_you_mean}",
         hint="knobs: " + ", ".join(CountedBatch.model_fields),
     )

@@ -13,6 +13,7 @@ from flows.options import (
     Settings,
     WorkloadFile,
     examples,
+    place,
 )
 
 if TYPE_CHECKING:
@@ -173,7 +174,9 @@ WORKLOADS_EXAMPLES = examples(
 
 
 def workloads(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of workload files.")],
+    directory: Annotated[
+        Path, typer.Argument(parser=place, metavar="DIR", help="Folder of workload files.")
+    ],
     model_path: ModelPath = None,
     as_json: Json = False,
 ) -> None:

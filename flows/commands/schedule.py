@@ -22,6 +22,8 @@ EXAMPLES = examples(
 NOT_POSSIBLE = 1
 """Exit code when the one schedule that was asked for may not run."""
 WIDTH = 100
+MAX_PASSES = 200_000
+"""Forward passes of one timeline: what a person waits for, not what memory holds."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,7 +48,9 @@ def schedule(
     vpp: Annotated[
         int | None, typer.Option(min=1, help="Chunks per rank; default: the schedule's own.")
     ] = None,
-    pp: Annotated[int | None, typer.Option(min=1, help="Without files: pipeline ranks.")] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Without files: pipeline ranks.")
+    ] = None,
     microbatches: Annotated[
         int | None, typer.Option(min=1, help="Without files: microbatches per iteration.")
     ] = None,
@@ -139,6 +143,12 @@ def _from_numbers(
     pp, microbatches = size
     if pp is None or microbatches is None:
         raise UserError("name a WORKLOAD and a CLUSTER, or a pipeline: --pp and --microbatches")
+    passes = pp * microbatches * (vpp or 2)
+    if passes > MAX_PASSES:
+        raise UserError(
+            f"{pp} ranks and {microbatches} microbatches are up to {passes:,} forward passes; a"
+            f" timeline may hold {MAX_PASSES:,}"
+        )
     pipeline = EqualStages(pp, microbatches, *costs)
     if compare_all:
         return compare_plain(pipeline, all_schedules(), vpp)
