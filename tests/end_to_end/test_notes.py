@@ -9,8 +9,6 @@ from pydantic import ValidationError
 from flows.requests import TuneRequest
 from flows.tune import tune
 from storage import EventLog, State
-from tasks.inputs import resolve_pair
-from tasks.seed_plan import plan_seeds
 from tests.end_to_end.cutting import but_export
 from tests.end_to_end.files import write_inputs
 
@@ -31,18 +29,6 @@ def asked(folder: Path) -> TuneRequest:
 def state_of(request: TuneRequest, run_id: str) -> State:
     assert request.store is not None
     return EventLog.open(Path(request.store), run_id).state()
-
-
-def test_what_the_seed_plan_left_out_is_noted_once_per_rule(tmp_path: Path):
-    request = asked(tmp_path)
-    state = state_of(request, tune(request, stage=but_export))
-    inputs = resolve_pair(request.workload, request.target_cluster, mode="dry")
-    skipped = plan_seeds(inputs.workload, inputs.cluster, inputs.search).skipped
-    notes = [note.text for note in state.notes if note.author == "seed plan"]
-    counts = {text.partition(":")[0]: int(text.split()[3]) for text in notes}
-    assert len(counts) == len(notes) > 0
-    assert sum(counts.values()) == len(skipped)
-    assert counts.keys() == {seed.violation.code for seed in skipped}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,6 @@ def test_each_question_finds_its_own_answer_only(
         folder = f"{one.search.mode}-{other.search.mode}-{other.search.memory_regime}"
         cache = EvaluationCache(as_store(tmp_path / folder / one.search.memory_regime).backend)
         cache.put(first)
-        assert known_evaluations(cache, one)(one.workload.baseline) == first
-        assert known_evaluations(cache, other)(other.workload.baseline) is None
+        assert known_evaluations(cache, one, pytest.fail)(one.workload.baseline) == first
+        assert known_evaluations(cache, other, pytest.fail)(other.workload.baseline) is None
         assert cache.put(second) is None
