@@ -31,13 +31,14 @@ from flows.requests import ResumeRequest, TuneRequest
 from flows.seeding import seed_round
 from flows.stages import Stage, in_process
 from flows.terminal import say
-from projection.legality import derive_axes
+from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
 from storage import Entry, EventLog, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
+from tasks.seed_plan.pins import refuse_impossible_pins
 
 
 def tune(
@@ -64,6 +65,8 @@ def tune(
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
             ledger = reopen_run(store, run_id, inputs, watch)
         else:
+            # Before there is a run: one that can never go on is not to be resumed.
+            refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
             ledger = start_run(store, inputs, out_dir, watch)
         _search_to_the_end(ledger, inputs, store, stage)
         stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)

@@ -270,3 +270,11 @@ def test_what_the_session_run_found_is_what_the_command_finds(
     refold("tune", *FILES, *LIMITS, "--seed-budget", 24)
     shown = json.loads(refold("show", "latest", "--json").out)
     assert shown["incumbent"] == uninterrupted.state.incumbent
+
+
+def test_a_pin_nothing_legal_can_have_is_refused_before_there_is_a_run(refold: Run, tmp_path: Path):
+    write_inputs(tmp_path, optimization={"pinned": {"pp": 3}})
+    done = refold("tune", *FILES, *LIMITS)
+    assert done.code == 2
+    assert "pinned.pp: 3 is not legal" in done.err
+    assert not list((tmp_path / ".refold").glob("runs/*"))
