@@ -118,6 +118,11 @@ def windows(picture: SchedulePicture) -> list[Window]:
     return [(0.0, part), (end - part, end)]
 
 
+def milliseconds(ms: float) -> str:
+    """A time in words: four digits, or all before the point."""
+    return f"{ms:,.0f} ms" if ms >= 1000 else f"{ms:.4g} ms"
+
+
 def _width_in(picture: SchedulePicture) -> float:
     """Wide enough to number the passes of the fullest rank, within limits."""
     passes = max(map(len, picture.rows), default=0)
@@ -128,7 +133,8 @@ def _width_in(picture: SchedulePicture) -> float:
 def _draw_title(figure: "Figure", picture: SchedulePicture, shown: Sequence[Window]) -> None:
     left_out = ""
     if len(shown) > 1:
-        left_out = f"   (passes between {shown[0][1]:,.4g} and {shown[1][0]:,.4g} ms not drawn)"
+        left, right = milliseconds(shown[0][1]), milliseconds(shown[1][0])
+        left_out = f"   (passes between {left} and {right} not drawn)"
     # The empty lines are where the subtitle and the legend stand.
     figure.suptitle(f"{picture.title}\n\n", fontsize=13, x=0.01, ha="left", weight="bold")
     top = 1 - 0.34 / figure.get_figheight()
@@ -264,6 +270,7 @@ def _draw_memory(axes: "Axes", picture: SchedulePicture, shown: Sequence[Window]
             xytext=(0, 3),
             textcoords="offset points",
             fontsize=8.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6},
         )
         highest = max(highest, picture.cap)
     for begin, end in shown if len(shown) > 1 else ():

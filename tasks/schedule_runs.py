@@ -18,7 +18,7 @@ from projection.schedules import (
 from schemas.errors import ScheduleError
 from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial, Schedule, TrialConfig
-from tasks.draw_schedule import SchedulePicture
+from tasks.draw_schedule import SchedulePicture, milliseconds
 from tasks.inputs import Inputs
 
 
@@ -76,8 +76,8 @@ class ScheduleRun:
         timeline, schedule = self.timeline, self.timeline.schedule
         size = f"PP {schedule.pp}, VPP {schedule.vpp}, {schedule.num_microbatches} microbatches"
         facts = [
-            f"makespan {timeline.makespan_ms:,.4g} ms",
-            f"lower bound {timeline.lower_bound_ms:,.4g} ms",
+            f"makespan {milliseconds(timeline.makespan_ms)}",
+            f"lower bound {milliseconds(timeline.lower_bound_ms)}",
             f"bubble {timeline.bubble_ratio:.1%}",
         ]
         solver = summary(timeline).get("solver")

@@ -165,7 +165,8 @@ def test_every_folder_with_python_is_a_package() -> None:
 
 
 def test_paths_named_in_the_docs_exist() -> None:
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md")]
+    reference = (f"docs/{page}.md" for page in ("architecture", "formats", "cli", "operations"))
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", *reference)]
     tops = "|".join((*PACKAGES, "tests", "docs", "examples", "benchmarks", "scripts", r"\.ci"))
     missing = [
         f"{page.name}: {name}"
