@@ -18,7 +18,7 @@ app = typer.Typer(
     ),
     epilog=(
         "Exit codes: 0 done, 1 nothing legal, 2 the user's input, 3 the environment, 4 the log,"
-        " 130 interrupted."
+        " 70 a bug, 130 interrupted."
     ),
     context_settings={"max_content_width": 100},
     add_completion=False,

@@ -10,14 +10,15 @@ from typing import Any
 from flows.interrupts import Shield
 from flows.ledger import Ledger, Listener
 from flows.requests import TuneRequest
+from flows.terminal import say
 from projection import PROJECTION_VERSION
 from schemas.cluster import Cluster
-from schemas.errors import SpecChanged, UserError
+from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunResumed, RunStarted
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
-from storage.canonical import canonical, sha256_hex
-from tasks.inputs import Inputs, secrets_in
+from storage.canonical import canonical
+from tasks.inputs import Inputs, secrets_in, secrets_in_files
 from tasks.resolve.environment import search_dotenv
 
 DEFAULT_OUT_DIR = Path("tuning_runs")
@@ -73,6 +74,7 @@ def start_run(store: Store, inputs: Inputs, out_dir: Path, watch: Watch) -> Ledg
             refold_version=refold_version(),
             projection_version=PROJECTION_VERSION,
             lesser_paths=inputs.lesser_paths,
+            cluster_warnings=inputs.cluster_warnings,
         )
         ledger.record(Entry(started))
     except BaseException:
@@ -89,11 +91,12 @@ def inputs_of_run(store: Store, run_id: str) -> Inputs:
     """
     log = EventLog.open(store, run_id)
     spec = log.state().spec
+    environment = search_dotenv(os.environ, Path.cwd())
     return Inputs(
         workload=Workload.model_validate_json(log.get_blob(spec.workload_blob)),
         cluster=Cluster.model_validate_json(log.get_blob(spec.cluster_blob)),
         search=spec.search,
-        known_secrets=secrets_in(search_dotenv(os.environ, Path.cwd())),
+        known_secrets=secrets_in(environment) | secrets_in_files(spec.input_blobs, environment),
     )
 
 
@@ -106,8 +109,10 @@ def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledge
     """
     log = EventLog.open(store, run_id, writing=True, secrets=inputs.secrets())
     try:
+        if log.lease is not None and log.lease.took_over is not None:
+            say(f"note: run {run_id} was held by {log.lease.took_over.words}, which is gone")
         state = log.state()
-        if differences := spec_differences(state.spec, inputs):
+        if differences := spec_differences(log, state.spec, inputs):
             raise _changed(run_id, differences)
         ledger = Ledger(log, watch.shield, state, watch.listeners)
         if state.finished is None:
@@ -130,7 +135,7 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
     Raises:
         SpecChanged: there are unfinished runs, none with this spec; the message has the
             difference from the newest one of this out-dir, or the newest.
-        UserError: there is no unfinished run.
+        UserError: there is no unfinished run, or none that can be read.
     """
     unfinished = [run for run in reversed(list_runs(store)) if run.status in UNFINISHED]
     if not unfinished:
@@ -140,10 +145,20 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
         )
     different: list[tuple[RunSummary, list[str]]] = []
     for run in unfinished:
-        differences = spec_differences(EventLog.open(store, run.run_id).state().spec, inputs)
+        try:
+            log = EventLog.open(store, run.run_id)
+            differences = spec_differences(log, log.state().spec, inputs)
+        except LogError as error:
+            say(f"warning: --resume passes over run {run.run_id}: {error}")
+            continue
         if not differences:
             return run.run_id
         different.append((run, differences))
+    if not different:
+        raise UserError(
+            f"--resume: no unfinished run in the store {store.root} can be read",
+            hint="refold verify says what is wrong with one",
+        )
     here = [pair for pair in different if pair[0].out_dir == str(out_dir)]
     run, differences = (here or different)[0]
     raise _changed(run.run_id, differences)
@@ -154,18 +169,44 @@ def out_dir_of(request: TuneRequest, inputs: Inputs) -> Path:
     return request.out_dir or DEFAULT_OUT_DIR / inputs.cluster.name
 
 
-def spec_differences(spec: RunStarted, inputs: Inputs) -> list[str]:
-    """What a run's spec says differently from `inputs`: "search.budget.seed_budget: 12 → 20"."""
+def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[str]:
+    """What the run of `log` was started with that `inputs` say differently, one line per value:
+    "workload.baseline.mbs: 2 → 4".
+
+    Raises:
+        DamagedLog: a file the run was started with is missing or changed in the store.
+    """
+    workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
+    cluster = Cluster.model_validate_json(log.get_blob(spec.cluster_blob))
     found = _differences("search", _plain(spec.search), _plain(inputs.search))
-    parts = inputs.signature.model_dump(mode="json")
-    found += _differences("", spec.signature_parts, parts)
-    for name, digest, value in (
-        ("workload", spec.workload_blob, inputs.workload),
-        ("cluster", spec.cluster_blob, inputs.cluster),
-    ):
-        if not any(line.startswith(name) for line in found) and digest != _digest(value):
-            found.append(f"{name}: the resolved file is another one")
-    return found
+    found += _workload_differences(workload, inputs.workload)
+    found += _differences("cluster", _plain(cluster), _plain(inputs.cluster))
+    if found:
+        return found
+    # The same files and the same search: what is left is Refold itself and what it runs on.
+    return _differences("", spec.signature_parts, inputs.signature.model_dump(mode="json"))
+
+
+def _workload_differences(before: Workload, after: Workload) -> list[str]:
+    """What differs in what is trained and how, first as it was understood, else as it was written.
+
+    Where a file lies, its comments and the experiment's name change neither.
+    """
+    differences = _differences("workload", _job(before), _job(after))
+    if differences:
+        return differences
+    return _differences("workload", _settings(before), _settings(after))
+
+
+def _job(workload: Workload) -> dict[str, Any]:
+    labels = {"name", "source", "files", "warnings", "document"}
+    return workload.model_dump(mode="json", exclude=labels)
+
+
+def _settings(workload: Workload) -> dict[str, Any]:
+    """What the file sets, as written, for exports carry also what no projection reads."""
+    modules = workload.document.get("modules")
+    return {"modules": modules} if isinstance(modules, dict) else {}
 
 
 def _changed(run_id: str, differences: list[str]) -> SpecChanged:
@@ -193,7 +234,3 @@ def _plain(model: Any) -> Any:
 
 def _bytes_of(model: Any) -> bytes:
     return canonical(_plain(model)).encode()
-
-
-def _digest(model: Any) -> str:
-    return sha256_hex(_bytes_of(model))

@@ -1,9 +1,33 @@
 """The options and arguments that several verbs share, each declared once."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+MAX_NAME_BYTES = 255
+"""Longest name of a file or folder that Linux's file systems take."""
+
+
+def place(text: str) -> Path:
+    """A folder as typed. An empty text is a variable that is not set, never the current folder.
+
+    Raises:
+        typer.BadParameter: it is empty, or a name in it is longer than any can be.
+    """
+    if not text.strip():
+        raise typer.BadParameter("is empty; for the current folder say .")
+    path = Path(text)
+    if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in path.parts):
+        raise typer.BadParameter(f"has a name of more than {MAX_NAME_BYTES} bytes")
+    return path
+
+
+def _store(text: str) -> str:
+    place(text)
+    return text
+
 
 WorkloadFile = Annotated[
     Path,
@@ -17,6 +41,8 @@ ModelPath = Annotated[
     list[Path] | None,
     typer.Option(
         "--model-path",
+        parser=place,
+        metavar="DIR",
         help="Directory to look for model presets in, before the shipped ones; repeatable.",
         show_default=False,
     ),
@@ -25,6 +51,8 @@ StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
+        parser=_store,
+        metavar="DIR",
         help="Where runs are kept.",
         show_default="REFOLD_STORE, else ./.refold",
     ),

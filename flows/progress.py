@@ -127,7 +127,8 @@ class PlainLines:
             case AxesDerived():
                 return f"derive_axes   {len(event.axes.axes)} axes"
             case RoundStarted():
-                return f"round         {event.planned} candidates from {event.proposer}"
+                planned = f"{event.planned} candidate" + ("" if event.planned == 1 else "s")
+                return f"round         {planned} from {event.proposer}"
             case TrialRejected():
                 return f"memory_filter #{number:<3} rejected: {event.reason}"
             case TrialScored():

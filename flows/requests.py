@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from schemas.model import FrozenModel
 from schemas.search import MemoryRegime, Mode
 
@@ -20,7 +22,7 @@ class TuneRequest(FrozenModel):
     mode: Mode = "full"
     gemm_backend: GemmBackend = "auto"
     memory_regime: MemoryRegime = "config"
-    seed_budget: int | None = None
+    seed_budget: int | None = Field(default=None, ge=1)
     resume: bool = False
     """Continue the newest unfinished run with the same spec instead of starting one."""
 

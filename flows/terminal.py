@@ -13,12 +13,21 @@ MAX_WIDTH = 100
 
 def print_json(value: Any) -> None:
     """`value` on stdout as JSON, indented; pydantic models as their fields."""
-    print(json.dumps(value, indent=2, allow_nan=False, default=_plain, ensure_ascii=False))
+    print(
+        json.dumps(
+            value, indent=2, allow_nan=False, default=_plain, ensure_ascii=not _takes_unicode()
+        )
+    )
 
 
 def json_line(value: Any) -> str:
     """`value` as JSON on one line."""
-    return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=False)
+    return json.dumps(value, allow_nan=False, default=_plain, ensure_ascii=not _takes_unicode())
+
+
+def _takes_unicode() -> bool:
+    """Stdout is UTF-8. Elsewhere JSON has its own escapes for what the encoding lacks."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _plain(value: Any) -> Any:

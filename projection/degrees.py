@@ -1,5 +1,8 @@
 """Group sizes and microbatches that follow from a trial and a cluster, or why there are none.
 
+Parallel folding, as Megatron builds it: over the same GPUs of one pipeline stage, attention is laid
+out as tp · cp · dp and the experts as etp · ep · edp. The batch is split over dp.
+
 Only what is physically impossible is refused here; what a framework or a search does not allow is
 legality's business. Codes and wording agree with the legality rules.
 """
@@ -30,6 +33,34 @@ class Impossible:
     reason: str
 
 
+def attention_replica(trial: NormalTrial) -> int:
+    """GPUs one copy of the dense part takes: tp · cp · pp."""
+    return trial.tp * trial.cp * trial.pp
+
+
+def expert_replica(trial: NormalTrial) -> int:
+    """GPUs one copy of the experts takes: etp · ep · pp."""
+    return trial.etp * trial.ep * trial.pp
+
+
+def data_parallel(trial: NormalTrial, world: int) -> int:
+    """DP = world / (tp · cp · pp); 0 when a replica does not fit."""
+    return world // attention_replica(trial)
+
+
+def num_microbatches(trial: NormalTrial, world: int) -> int:
+    """Microbatches per iteration and pipeline: gbs / (mbs · dp); 0 when there are fewer samples."""
+    return trial.gbs // max(1, trial.mbs * data_parallel(trial, world))
+
+
+def gbs_of(microbatches: int, trial: NormalTrial, world: int) -> int:
+    """The global batch of so many microbatches per iteration and pipeline, in samples.
+
+    Where no whole replica fits, as of one replica.
+    """
+    return microbatches * trial.mbs * max(1, data_parallel(trial, world))
+
+
 def degrees(
     trial: NormalTrial, cluster: Cluster, architecture: Architecture, seq_length: int
 ) -> Degrees | Impossible:
@@ -51,8 +82,8 @@ def degrees(
         )
     if problem is not None:
         return problem
-    dp = world_size // (trial.tp * trial.cp * trial.pp)
-    edp = world_size // (trial.etp * trial.ep * trial.pp) if architecture.is_moe else dp
+    dp = data_parallel(trial, world_size)
+    edp = world_size // expert_replica(trial) if architecture.is_moe else dp
     if trial.gbs % (trial.mbs * dp):
         return Impossible(
             "gbs_not_divisible",
@@ -63,7 +94,7 @@ def degrees(
             "placement_not_folded",
             f"placement {cluster.placement} needs edp = dp, here edp = {edp} and dp = {dp}",
         )
-    return Degrees(dp, edp, trial.gbs // (trial.mbs * dp))
+    return Degrees(dp, edp, num_microbatches(trial, world_size))
 
 
 def _sizes(trial: NormalTrial) -> Impossible | None:

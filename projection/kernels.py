@@ -158,14 +158,3 @@ def gemm_factor(op: Gemm, achievable: Achievable) -> float:
     if op.batch == 1:
         return (a.one_expert_bf16_backward if backward else a.one_expert_bf16) or dense
     return (a.grouped_bf16_backward if backward else a.grouped_bf16) or dense
-
-
-def operation_ms(op: Operation, models: KernelModels) -> float:
-    """Milliseconds of a forward operation; backward attention is `KernelModels.attention_ms`."""
-    if isinstance(op, Gemm):
-        return models.gemm_ms(op)
-    if isinstance(op, AttentionCore):
-        return models.attention_ms(op, backward=False)
-    if isinstance(op, MemoryPass):
-        return models.pass_ms(op)
-    return models.collective(op).time_ms

@@ -224,7 +224,7 @@ class Oracle:
 
     def _illegal(self, trial: NormalTrial, source: Source, code: str, reason: str) -> Evaluation:
         return Evaluation.model_construct(
-            **self._identity(trial, source),
+            **self._identity(trial, source) | {"provenance": "inferred"},
             legal=False,
             reason=reason,
             reason_code=code,

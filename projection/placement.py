@@ -7,14 +7,15 @@ is then a product of arithmetic progressions, so what it spans follows from stri
 that cut nodes unevenly are enumerated.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from math import gcd, lcm
+from typing import NamedTuple
 
 from projection.operations import GroupName
 from schemas.cluster import Cluster
 from schemas.errors import UserError
-
-Domain = Literal["node", "pod", "cluster"]
 
 Axes = tuple[tuple[int, int], ...]
 """(stride, size) of each dimension a group runs over, by rising stride."""
@@ -98,13 +99,6 @@ class Placement:
         """All groups called `name` as lists of global ranks; together they partition the world."""
         return _rank_lists(self._axes[name], self._world)
 
-    def p2p_domain(self, stage_from: int, stage_to: int) -> Domain:
-        """The widest domain any rank crosses between two pipeline ranks (wrap-around included)."""
-        group = self.p2p_group(stage_from, stage_to)
-        if group.num_pods > 1:
-            return "cluster"
-        return "pod" if group.num_nodes > 1 else "node"
-
     def p2p_group(self, stage_from: int, stage_to: int) -> Group:
         """The pair that exchanges activations between two pipeline ranks, at its most distant."""
         if stage_from == stage_to:
@@ -143,8 +137,10 @@ def _span(axes: Axes, world: int, node_size: int, pod_size: int) -> Group:
     per_pod = _members_per_domain(axes, pod_size)
     if per_node is not None and per_pod is not None:
         return Group(size, per_node, size // per_node, size // per_pod)
-    spreads = (_count(ranks, node_size, pod_size) for ranks in _rank_lists(axes, world))
-    num_pods, num_nodes, fewest = max(spreads)
+    num_pods, num_nodes, fewest = max(
+        _count(ranks, node_size, pod_size)
+        for ranks in _distinct_groups(axes, world, lcm(node_size, pod_size))
+    )
     return Group(size, -fewest, num_nodes, num_pods)
 
 
@@ -163,24 +159,50 @@ def _members_per_domain(axes: Axes, domain_size: int) -> int | None:
     return members
 
 
-def _count(ranks: tuple[int, ...], node_size: int, pod_size: int) -> tuple[int, int, int]:
+def _count(ranks: Sequence[int], node_size: int, pod_size: int) -> tuple[int, int, int]:
     """(pods, nodes, minus the most ranks on one node): larger is wider spread."""
-    nodes = [rank // node_size for rank in ranks]
-    most = max(nodes.count(node) for node in set(nodes))
-    return len({rank // pod_size for rank in ranks}), len(set(nodes)), -most
+    nodes = Counter(rank // node_size for rank in ranks)
+    pods = {rank // pod_size for rank in ranks}
+    return len(pods), len(nodes), -max(nodes.values())
+
+
+def _distinct_groups(axes: Axes, world: int, period: int) -> Iterator[tuple[int, ...]]:
+    """A group over `axes` for each way that groups lie in domains, which repeat every `period`."""
+    members = _offsets(axes)
+    seen: set[int] = set()
+    for base in _bases(axes, world):
+        if base % period not in seen:
+            seen.add(base % period)
+            yield tuple(base + member for member in members)
 
 
 def _rank_lists(axes: Axes, world: int) -> list[tuple[int, ...]]:
     """Every group over `axes`: offsets 0 of its own dimensions, all of the others."""
+    members = _offsets(axes)
+    return [tuple(base + m for m in members) for base in _bases(axes, world)]
+
+
+def _offsets(axes: Axes) -> list[int]:
+    """Ranks of a group less its first one."""
     offsets = [0]
     for stride, length in axes:
         offsets = [offset + i * stride for i in range(length) for offset in offsets]
-    members = sorted(offsets)
+    return sorted(offsets)
 
-    def is_first(rank: int) -> bool:
-        return all(rank // stride % length == 0 for stride, length in axes)
 
-    return [tuple(base + m for m in members) for base in range(world) if is_first(base)]
+def _bases(axes: Axes, world: int) -> Iterator[int]:
+    """The first rank of each group over `axes`, ascending."""
+
+    def bases(outer: Axes, within: int) -> Iterator[int]:
+        """First ranks below `within`, which the last of `outer` divides into whole periods."""
+        if not outer:
+            yield from range(within)
+            return
+        stride, length = outer[-1]
+        for start in range(0, within, stride * length):
+            yield from (start + base for base in bases(outer[:-1], stride))
+
+    return bases(tuple(axis for axis in axes if axis[1] > 1), world)
 
 
 @lru_cache(maxsize=65536)
@@ -188,15 +210,16 @@ def _pair(
     low: int, high: int, stride: int, pp: int, world: int, node_size: int, pod_size: int
 ) -> Group:
     """The most distant pair of ranks that are pipeline ranks `low` and `high` of one pipeline."""
-    # Where a domain is a multiple of the stride or divides it, all ranks of a stage fare alike.
-    aligned = all(d % stride == 0 or stride % d == 0 for d in (node_size, pod_size))
-    step = stride if aligned else 1
-    nodes = 1
-    for start in range(0, world, stride * pp):
-        for base in range(start, start + stride, step):
-            first, second = base + low * stride, base + high * stride
-            if first // pod_size != second // pod_size:
-                return Group(2, 1, 2, 2)
-            if first // node_size != second // node_size:
-                nodes = 2
+
+    def crosses(domain: int) -> bool:
+        """Whether some rank of stage `low` has its partner of stage `high` in another domain."""
+        distance = (high - low) * stride
+        pipelines = range(low * stride, world, stride * pp)
+        # Where a pipeline's stage begins in its domain repeats after this many pipelines.
+        repeat = domain // gcd(domain, stride * pp)
+        return any(first % domain + stride - 1 + distance >= domain for first in pipelines[:repeat])
+
+    if crosses(pod_size):
+        return Group(2, 1, 2, 2)
+    nodes = 2 if crosses(node_size) else 1
     return Group(2, 3 - nodes, nodes, 1)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from schemas.cluster import Network
 from schemas.errors import ClusterError
 from schemas.gpu import Achievable, GpuProfile
+from schemas.wording import problem
 
 _HARDWARE: Final = Path(__file__).parent / "hardware"
 _CALIBRATIONS: Final = Path(__file__).parent / "calibrations"
@@ -58,7 +59,7 @@ def gpu_profile(name: str, user_file_text: str | None = None) -> GpuProfile:
     profile = _parse(GpuProfile, loaded.get("gpu", loaded), "GPU profile")
     if name and _squeeze(name) != _squeeze(profile.name):
         raise ClusterError(
-            f"gpu_arch is {name!r} but the GPU profile file describes {profile.name!r}",
+            f"gpu_arch is {name!r:.80} but the GPU profile file describes {profile.name!r:.80}",
             hint="use the same name in both",
         )
     return profile
@@ -133,13 +134,14 @@ def _shipped(name: str) -> Mapping[str, Any]:
     """The hardware YAML of `name`."""
     names = gpu_names()
     by_squeezed = {_squeeze(n): n for n in names} | _ALIASES
-    squeezed = _squeeze(name)
+    squeezed = _squeeze(name)[:80]
     found = by_squeezed.get(squeezed)
     if found is None:
         near = difflib.get_close_matches(squeezed, by_squeezed, n=1, cutoff=0.5)
         hint = f"did you mean {by_squeezed[near[0]]!r}? " if near else ""
         raise ClusterError(
-            f"unknown GPU {name!r}", hint=f"{hint}known: {', '.join(names)}, or give a gpu_profile"
+            f"unknown GPU {name!r:.80}",
+            hint=f"{hint}known: {', '.join(names)}, or give a gpu_profile",
         )
     return _read(_HARDWARE / f"{found}.yaml")
 
@@ -173,4 +175,4 @@ def _parse(model: type[_M], data: object, what: str) -> _M:
             near = difflib.get_close_matches(key, model.model_fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else None
             raise ClusterError(f"{what}: unknown key {key!r}", hint=hint) from error
-        raise ClusterError(f"{what}: {key or 'value'}: {first['msg']}") from error
+        raise ClusterError(f"{what}: {key or 'value'}: {problem(first)}") from error

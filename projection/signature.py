@@ -7,7 +7,6 @@ from projection import PROJECTION_VERSION
 from projection.gemm import GemmModel
 from projection.profiles import achievable
 from schemas.cluster import Cluster
-from schemas.search import SearchSpec
 from schemas.signature import Signature, content_hash
 from schemas.workload import Workload
 
@@ -24,17 +23,17 @@ CLUSTER_IDENTITY = frozenset({"name", "gpu", "stack", "gpu_hour_price", "gpu_pow
 def signature_of(
     workload: Workload,
     cluster: Cluster,
-    search: SearchSpec,
     *,
     gemm: GemmModel,
     origin: Mapping[str, str] | None = None,
 ) -> Signature:
-    """The signature of everything this oracle will say of `workload` on `cluster`.
+    """What everything that is said of `workload` on `cluster` depends on.
 
     model: the architecture (without its name) and a hash of the workload's own settings (sequence
     length, precision, dispatcher, …), which no knob of a trial carries. cluster: GPU profile,
     network, size, placement, capacity and margin. stack: the software, this projection's version,
-    the GEMM model, the calibration, and the oracle's mode and memory regime.
+    the GEMM model and the calibration. What was asked (the mode, the memory regime) stands beside
+    the signature in a result's identity, as its source and regime.
     `origin`: per stack entry "declared" or "detected", when somebody knows better than: declared
     unless "none".
     """
@@ -52,9 +51,6 @@ def signature_of(
             "projection": PROJECTION_VERSION,
             "gemm": f"{gemm.name} {gemm.version}",
             "calibration": calibration_hash(cluster, gemm),
-            "mode": search.mode,
-            "profiling_mode": search.profiling_mode,
-            "memory_regime": search.memory_regime,
         },
         origin={
             name: known.get(name, "none" if value == "none" else "declared")

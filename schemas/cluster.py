@@ -11,26 +11,27 @@ from schemas.model import FrozenModel
 class Network(FrozenModel):
     """Three domains (node, pod, cluster), as the ecosystem's hardware YAML names them.
 
-    Bandwidths in GB/s (10^9 bytes per second), latencies in microseconds.
+    Bandwidths in GB/s (10^9 bytes per second), latencies in microseconds. Bounds here and in the
+    GPU's profile are what no machine is near: they keep every time finite.
     """
 
-    node_bw: float = Field(gt=0)
+    node_bw: float = Field(ge=0.01, le=1e6)
     """Per-GPU egress inside a node."""
-    node_lat: float = Field(ge=0)
-    pod_bw: float = Field(gt=0)
+    node_lat: float = Field(ge=0, le=1e6)
+    pod_bw: float = Field(ge=0.01, le=1e6)
     """Per NIC, between nodes."""
-    pod_lat: float = Field(ge=0)
-    cluster_bw: float = Field(gt=0)
+    pod_lat: float = Field(ge=0, le=1e6)
+    cluster_bw: float = Field(ge=0.01, le=1e6)
     """Per NIC, between pods."""
-    cluster_lat: float = Field(ge=0)
-    node_size: int = Field(gt=0)
+    cluster_lat: float = Field(ge=0, le=1e6)
+    node_size: int = Field(gt=0, le=10**6)
     """GPUs in a node."""
-    pod_size: int = Field(gt=0)
+    pod_size: int = Field(gt=0, le=10**9)
     """GPUs in a pod."""
-    nics_per_node: int = Field(gt=0)
+    nics_per_node: int = Field(gt=0, le=10**4)
     switch_topology: bool = False
     node_topology: Literal["mesh", "switch"] = "mesh"
-    vector_flops: float = Field(gt=0)
+    vector_flops: float = Field(ge=1e9, le=1e18)
     """FLOP/s of the reduction inside a collective."""
 
 
@@ -47,8 +48,8 @@ class Stack(FrozenModel):
 class MoeImbalance(FrozenModel):
     """Busiest over mean expert load: per layer (memory peak) and pooled over a step (time)."""
 
-    layer: float = Field(default=1.0, ge=1)
-    pooled: float = Field(default=1.0, ge=1)
+    layer: float = Field(default=1.0, ge=1, le=1e4)
+    pooled: float = Field(default=1.0, ge=1, le=1e4)
 
 
 class MemoryOverheads(FrozenModel):
@@ -59,12 +60,12 @@ class MemoryOverheads(FrozenModel):
     GPU.
     """
 
-    framework_context_gb: float = Field(default=1.3, ge=0)
+    framework_context_gb: float = Field(default=1.3, ge=0, le=1e6)
     """Driver context, loaded kernels, BLAS workspaces; constant, measured. 1.34 GB after the first
     kernel on an NVIDIA GPU (Hugging Face, "Model training anatomy"); 0.93 GB outside the allocator
     of a one-GPU job on MI355X (out-of-memory message of pytorch/pytorch#175431)."""
-    first_communicator_gb: float = Field(default=1.0, ge=0)
-    further_communicator_gb: float = Field(default=0.65, ge=0)
+    first_communicator_gb: float = Field(default=1.0, ge=0, le=1e6)
+    further_communicator_gb: float = Field(default=0.65, ge=0, le=1e6)
     """Buffers of the collective library, which live outside the framework's allocator: measured on
     LUMI as 1 GiB for the first communicator and 0.65 GiB for each further one, whatever the world
     size (Lumi-supercomputer/LUMI-AI-Guide#111). Elsewhere: 1.79 GiB for two communicators on H100
@@ -76,17 +77,17 @@ class MemoryOverheads(FrozenModel):
     fsdp_gathered_units: int = Field(default=2, ge=1, le=8)
     """Units whose weights FSDP2 holds unsharded at once: the one computed and the one prefetched
     (PyTorch's `fully_shard` documentation)."""
-    deepep_channels: int = Field(default=32, ge=1)
+    deepep_channels: int = Field(default=32, ge=1, le=10**4)
     """Channels of DeepEP's exchange buffers, two compute units each: 64 units, as the recipes for
     MI355X set (Primus, `turbo_deepep_num_cu`)."""
 
-    fsdp_gather_gb: float | None = Field(default=None, ge=0)
-    expert_exchange_gb: float | None = Field(default=None, ge=0)
-    deepep_buffer_gb: float | None = Field(default=None, ge=0)
-    recompute_working_set_gb: float | None = Field(default=None, ge=0)
-    gradient_working_set_gb: float | None = Field(default=None, ge=0)
-    logits_gb: float | None = Field(default=None, ge=0)
-    optimizer_step_gb: float | None = Field(default=None, ge=0)
+    fsdp_gather_gb: float | None = Field(default=None, ge=0, le=1e6)
+    expert_exchange_gb: float | None = Field(default=None, ge=0, le=1e6)
+    deepep_buffer_gb: float | None = Field(default=None, ge=0, le=1e6)
+    recompute_working_set_gb: float | None = Field(default=None, ge=0, le=1e6)
+    gradient_working_set_gb: float | None = Field(default=None, ge=0, le=1e6)
+    logits_gb: float | None = Field(default=None, ge=0, le=1e6)
+    optimizer_step_gb: float | None = Field(default=None, ge=0, le=1e6)
 
 
 class Cluster(FrozenModel):
@@ -97,7 +98,7 @@ class Cluster(FrozenModel):
     gpus_per_node: int = Field(gt=0)
     gpu: GpuProfile
     network: Network
-    hbm_capacity_gb: float = Field(gt=0)
+    hbm_capacity_gb: float = Field(gt=0, le=1e6)
     memory_safety_margin: float = Field(ge=0, lt=1)
     stack: Stack = Stack()
     moe_imbalance: MoeImbalance | None = None
@@ -105,8 +106,8 @@ class Cluster(FrozenModel):
     memory_overheads: MemoryOverheads = MemoryOverheads()
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "tp-cp-ep-dp-pp"
     """Order in which parallel groups take consecutive ranks, innermost first (Megatron's)."""
-    gpu_hour_price: float | None = Field(default=None, ge=0)
-    gpu_power_w: float | None = Field(default=None, ge=0)
+    gpu_hour_price: float | None = Field(default=None, ge=0, le=1e6)
+    gpu_power_w: float | None = Field(default=None, ge=0, le=1e6)
 
     @property
     def world_size(self) -> int:

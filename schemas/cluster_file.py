@@ -1,6 +1,6 @@
 """The target-cluster YAML as a user writes it; `schemas.cluster.Cluster` is what it resolves to."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,18 +15,18 @@ class TargetCluster(FrozenModel):
 
     name: str = "target"
     num_nodes: int = Field(default=1, gt=0)
-    gpus_per_node: int = Field(default=8, gt=0)
+    gpus_per_node: int = Field(default=8, gt=0, le=1024)
     gpu_arch: str = "mi355x"
     hardware_config: str | None = None
-    gpu_clock_mhz: float | None = Field(default=None, gt=0)
+    gpu_clock_mhz: float | None = Field(default=None, ge=100, le=10_000)
     gpu_profile: str | None = None
     """Path of a GPU profile YAML for a GPU that does not ship with Refold."""
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     stack: Stack | None = None
     moe_imbalance: MoeImbalance | float | None = None
     memory_overheads: MemoryOverheads | None = None
-    gpu_hour_price: float | None = Field(default=None, ge=0)
-    gpu_power_w: float | None = Field(default=None, ge=0)
+    gpu_hour_price: float | None = Field(default=None, ge=0, le=1e6)
+    gpu_power_w: float | None = Field(default=None, ge=0, le=1e6)
 
 
 class FileBudget(FrozenModel):
@@ -48,11 +48,11 @@ class Optimization(FrozenModel):
 
     objective: Literal["tokens_per_s_per_gpu"] = "tokens_per_s_per_gpu"
     memory_safety_margin: float = Field(default=0.10, ge=0, lt=1)
-    hbm_capacity_gb: float = Field(default=192.0, gt=0)
+    hbm_capacity_gb: float = Field(default=192.0, gt=0, le=1e6)
     budget: FileBudget = FileBudget()
     axes: AxisToggles = AxisToggles()
     pinned: dict[str, AxisValue] = Field(default_factory=dict)
-    max_gbs: int | None = Field(default=None, gt=0)
+    max_gbs: int | None = Field(default=None, gt=0, le=10**12)
 
 
 class Agent(FrozenModel):
@@ -76,9 +76,3 @@ class TargetClusterFile(FrozenModel):
     moe_imbalance: MoeImbalance | float | None = None
     memory_overheads: MemoryOverheads | None = None
     pinned: dict[str, AxisValue] = Field(default_factory=dict)
-
-
-class HardwareFile(FrozenModel):
-    """A hardware YAML: one `hardware_config:` mapping, checked key by key when resolved."""
-
-    hardware_config: dict[str, Any]

@@ -6,7 +6,8 @@ RefoldError                      exit code, one line, and what to do next
 │   ├── UnsupportedModel         a model family the oracle does not know (named as such)
 │   ├── ClusterError             the target-cluster or hardware file
 │   ├── ScheduleError            a pipeline schedule that cannot be built or run
-│   └── SpecChanged              resume was asked for with other inputs than the run's
+│   ├── SpecChanged              resume was asked for with other inputs than the run's
+│   └── RunNotFound              no such run in the store
 ├── NothingLegal         (1)     no candidate is both legal and within the memory cap
 ├── EnvironmentMissing   (3)     something asked for by name is not installed or reachable
 └── LogError             (4)     the event log
@@ -14,8 +15,17 @@ RefoldError                      exit code, one line, and what to do next
     ├── RunLocked                another live process holds the run's lease
     ├── DamagedLog               an event at or below the anchored head is not what was written
     ├── UnknownEvent             a type or schema version newer than this Refold knows
-    └── RunNotFound              no such run in the store
+    └── StoreRefused     (3)     the store's disk refuses: full, read-only, not ours
 """
+
+LONGEST_QUOTE = 80
+"""Characters of a person's text that a message repeats."""
+
+
+def shown(value: object) -> str:
+    """`value` quoted as a message repeats it: never more of it than `LONGEST_QUOTE` characters."""
+    text = str(value)
+    return repr(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + "…")
 
 
 class RefoldError(Exception):
@@ -54,6 +64,10 @@ class SpecChanged(UserError):
     """A run cannot be resumed with another workload, cluster or search than it was started with."""
 
 
+class RunNotFound(UserError):
+    """The store holds no run of that id."""
+
+
 class NothingLegal(RefoldError):
     """The search ended without one legal trial that fits."""
 
@@ -88,5 +102,11 @@ class UnknownEvent(LogError):
     """An event's type or schema version is newer than this Refold knows."""
 
 
-class RunNotFound(LogError):
-    """The store holds no run of that id."""
+class StoreRefused(LogError):
+    """The disk under the store refuses: it is full, read-only, not ours, or lacks hard links.
+
+    A `LogError`, because whoever must not go on after a failed append must not go on after this;
+    with the exit code of the environment, because the log itself is as good as before.
+    """
+
+    exit_code = 3

@@ -41,7 +41,8 @@ class Evaluation(FrozenModel):
     """One trial's projection. Times in ms per iteration, memory in 2^30 bytes per GPU.
 
     `time_breakdown_ms` sums to `iteration_ms`, `memory_breakdown_gb` (of the heaviest rank) to
-    `memory_per_gpu_gb`. An illegal trial has `legal=False`, a reason, and no numbers.
+    `memory_per_gpu_gb`. An illegal trial has `legal=False`, a reason, and no numbers; its source is
+    the question that was asked, its provenance "inferred": a rule answered, and no model.
     """
 
     trial_id: str

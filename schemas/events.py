@@ -37,6 +37,8 @@ class RunStarted(FrozenModel):
     projection_version: str
     lesser_paths: tuple[str, ...] = ()
     """What this run does without, in words ("GEMM backend tile: Origami is not installed")."""
+    cluster_warnings: tuple[str, ...] = ()
+    """What reading the cluster file warned of; the workload's warnings are in its blob."""
 
 
 class AxesDerived(FrozenModel):

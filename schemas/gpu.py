@@ -14,23 +14,23 @@ class GpuProfile(FrozenModel):
     vendor: Literal["amd", "nvidia"]
     arch: str
     """Compiler target: gfx942, gfx950, sm_80, sm_90, sm_100."""
-    compute_units: int = Field(gt=0)
+    compute_units: int = Field(gt=0, le=10**5)
     """CUs (AMD) or SMs (NVIDIA)."""
-    num_xcd: int = Field(default=1, gt=0)
+    num_xcd: int = Field(default=1, gt=0, le=1024)
     """Dies that share one L2 each."""
-    clock_mhz: float = Field(gt=0)
-    lds_bytes: int = Field(gt=0)
+    clock_mhz: float = Field(ge=100, le=10_000)
+    lds_bytes: int = Field(ge=1024, le=2**30)
     """LDS or shared memory per compute unit."""
-    l2_bytes: int = Field(gt=0)
+    l2_bytes: int = Field(ge=1024, le=2**40)
     """L2 per XCD (AMD) or in all (NVIDIA)."""
-    bf16_tflops: float = Field(gt=0)
-    fp8_tflops: float | None = None
-    hbm_gb_per_s: float = Field(gt=0)
-    hbm_capacity_gb: float = Field(gt=0)
+    bf16_tflops: float = Field(ge=0.01, le=1e6)
+    fp8_tflops: float | None = Field(default=None, ge=0.01, le=1e6)
+    hbm_gb_per_s: float = Field(ge=1, le=1e6)
+    hbm_capacity_gb: float = Field(gt=0, le=1e6)
     """Nameplate capacity, in 2^30 bytes as the data sheets of the field use it."""
-    usable_hbm_gb: float = Field(gt=0)
+    usable_hbm_gb: float = Field(gt=0, le=1e6)
     """What the framework can allocate, in 2^30 bytes."""
-    vector_tflops: float = Field(gt=0)
+    vector_tflops: float = Field(ge=0.01, le=1e6)
     """Peak FP32 vector rate: softmax, reductions."""
     sources: tuple[str, ...] = ()
 

@@ -13,7 +13,16 @@ MemoryRegime = Literal["config", "paper"]
 
 
 class Budget(FrozenModel):
-    """Totals over the life of a run."""
+    """Totals over the life of a run, resumed or not.
+
+    `seed_budget` bounds the seed plan, whose candidates another's verdict settles count for none.
+    `max_perf_calls` bounds the trials scored, seeds included, answers from the cache too; 0 bounds
+    none of the seeds: it says that nobody else may propose. `max_wall_clock_s` bounds the time a
+    process is at work on the run. The others bound rounds after the seed plan.
+
+    Whatever is spent, the baseline is decided. Candidates that a spent budget leaves undecided are
+    rejected as `budget_spent`, and the round and the run say which budget it was.
+    """
 
     seed_budget: int = Field(default=12, ge=1)
     max_proposals: int = Field(default=30, ge=0)

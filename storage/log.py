@@ -83,7 +83,6 @@ class EventLog:
         self._secrets = Secrets(secrets)
         self._head: Head | None = None
         self._summary = RunSummary(run_id=run_id)
-        self._to_record: tuple[str, ...] = ()
 
     @classmethod
     def create(
@@ -177,8 +176,7 @@ class EventLog:
             expected_seq: number the first of them must take: `next_seq` as the caller knows it.
 
         Returns:
-                The envelopes as recorded: what `fold` takes on from the state before. (The first
-            append of a run may hold one more, its recovery: go by `next_seq`.)
+            The envelopes as recorded, one per entry: what `fold` takes on from the state before.
 
         Raises:
             StaleWriter: the number is taken, or not yet due; nothing was written (P3).
@@ -284,10 +282,6 @@ class EventLog:
     def _append(self, entries: list[Entry]) -> list[Envelope]:
         if not entries:
             return []
-        if self._to_record:
-            # A run cannot begin with its recovery: that comes second, in the same segment.
-            recovery = Entry(TailRecovered(discarded=self._to_record))
-            entries = [entries[0], recovery, *entries[1:]]
         rows = self._sealed(entries)
         key = f"{events_prefix(self.run_id)}/{segment_name(self.next_seq)}"
         try:
@@ -300,7 +294,6 @@ class EventLog:
             ) from error
         for (envelope, _), entry in zip(rows, entries, strict=True):
             self._advance(envelope, entry.event)
-        self._to_record = ()
         return [row.envelope for row in rows]
 
     def _sealed(self, entries: list[Entry]) -> list[Row]:
@@ -343,10 +336,8 @@ class EventLog:
             return
         set_aside(self._backend, extent)
         self.recovered = unrecorded(self._backend, self.run_id, recorded)
-        if self.recovered and self._head is not None:
+        if self.recovered:
             self._append([Entry(TailRecovered(discarded=self.recovered))])
-        else:
-            self._to_record = self.recovered
 
 
 def read_blob(backend: SegmentStore, run_id: str, digest: str) -> bytes:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from schemas.errors import DamagedLog, RunNotFound
+from schemas.errors import DamagedLog, LogError, RunNotFound
 from schemas.events import ZERO_HASH, Envelope, Event
 from storage.backends import NotStored, SegmentStore
 from storage.chain import flaw
 from storage.codec import event_of
 from storage.columns import HotColumns, hot_columns
 from storage.heads import Head, read_anchor
-from storage.layout import events_prefix, first_seq_of, run_prefix, segment_name
+from storage.layout import events_prefix, first_seq_of, segment_name
 from storage.segments import ForeignSegment, Row, TornSegment, decode
 
 
@@ -45,7 +45,8 @@ def survey(backend: SegmentStore, run_id: str) -> Extent:
     """Look at a run without reading it all: only segments at the end that may be torn.
 
     Raises:
-        RunNotFound: the store holds no such run.
+        RunNotFound: the store holds no such run, or what a process killed before its first event
+            left of one.
         DamagedLog: the events' folder holds a Parquet file that is not a segment.
     """
     # The anchor first: a writer appends, then anchors, so that read in this order the anchor can
@@ -53,13 +54,13 @@ def survey(backend: SegmentStore, run_id: str) -> Extent:
     anchored = read_anchor(backend, run_id)
     anchor = anchored.head if anchored else None
     segments = _segments(backend, run_id)
-    if not segments and anchor is None and not _exists(backend, run_id):
-        raise RunNotFound(f"no run {run_id} in the store")
     torn: list[str] = []
     while segments and (anchor is None or segments[-1] > anchor.seq):
         if not _is_torn(backend, run_id, segments[-1]):
             break
         torn.append(segment_name(segments.pop()))
+    if not segments and anchor is None:
+        raise RunNotFound(f"no run {run_id} in the store")
     return Extent(run_id, anchor, tuple(segments), tuple(reversed(torn)))
 
 
@@ -106,6 +107,17 @@ def _column_difference(stored: HotColumns, expected: HotColumns) -> str:
     raise AssertionError("the columns are equal")
 
 
+def has_begun(backend: SegmentStore, run_id: str) -> bool:
+    """Whether a run's folder holds events or should: not what a process killed too early left."""
+    try:
+        survey(backend, run_id)
+    except RunNotFound:
+        return False
+    except LogError:
+        return True  # a damaged run is a run
+    return True
+
+
 def _segments(backend: SegmentStore, run_id: str) -> list[int]:
     found = []
     for name in backend.names(events_prefix(run_id)):
@@ -115,11 +127,6 @@ def _segments(backend: SegmentStore, run_id: str) -> list[int]:
         elif name.endswith(".parquet"):
             raise DamagedLog(f"run {run_id}: {name} lies among its segments and is not one")
     return found
-
-
-def _exists(backend: SegmentStore, run_id: str) -> bool:
-    parent, _, folder = run_prefix(run_id).rpartition("/")
-    return folder in backend.folders(parent)
 
 
 def _is_torn(backend: SegmentStore, run_id: str, first_seq: int) -> bool:

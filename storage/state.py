@@ -26,6 +26,7 @@ from schemas.legality import LegalAxes
 from storage.ranking import eligible, rank
 
 TrialStatus = Literal["proposed", "rejected", "scored"]
+RunStatus = Literal["open", "interrupted", "finished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +112,6 @@ class Conservation(NamedTuple):
     in_flight: int
 
 
-StepKind = Literal["derive_axes", "next_round", "continue_round", "nothing"]
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """Where a resumed run takes up again (P5).
-
-    "continue_round": decide the trials `in_flight` first, then propose what `remaining_plan` says
-    is left of the round's plan. "next_round": `round` is free; whether there is one, the budget
-    says. "nothing": the run has finished.
-    """
-
-    kind: StepKind
-    round: int | None = None
-    in_flight: tuple[int, ...] = ()
-    unproposed: int = 0
-    """Candidates the open round planned and did not propose yet."""
-
-
 @dataclass(frozen=True, slots=True)
 class State:
     """What a run knows as of event `head_seq`."""
@@ -185,27 +167,17 @@ class State:
         )
 
     @property
-    def next_step(self) -> NextStep:
-        """What is left to do."""
+    def status(self) -> RunStatus:
+        """finished, interrupted, or open: being written, or left by a killed process."""
         if self.finished is not None:
-            return NextStep("nothing")
-        if self.axes is None:
-            return NextStep("derive_axes")
-        current = self.open_round
-        if current is not None:
-            left = max(0, current.started.planned - len(current.trials))
-            return NextStep("continue_round", current.number, self.in_flight, left)
-        return NextStep("next_round", self.rounds[-1].number + 1 if self.rounds else 0)
+            return "finished"
+        return "open" if self.interrupted is None else "interrupted"
 
     def ranked(self) -> list[Trial]:
         """Trials that may win, best first."""
         scored = [(t.score, t) for t in self.trials.values()]
         ranked = [(rank(t.number, score), t) for score, t in scored if score is not None]
         return [trial for _, trial in sorted(ranked, key=lambda pair: pair[0])]
-
-    def trials_of(self, trial_id: str) -> list[Trial]:
-        """Trials of one configuration, in order: a second proposal of it is a rejection."""
-        return [t for t in self.trials.values() if t.proposed.trial_id == trial_id]
 
 
 def remaining_plan(state: State, planned: list[str]) -> list[int]:

@@ -10,8 +10,8 @@ from schemas.errors import RunNotFound, UserError
 from storage.backends import SegmentStore
 from storage.backends.local import LocalDisk
 from storage.evaluation_cache import EvaluationCache
-from storage.layout import RUNS, run_of_folder, run_prefix
-from storage.run_ids import checked_run_id
+from storage.layout import RUNS, run_of_folder
+from storage.reading import has_begun
 
 DEFAULT_STORE = "./.refold"
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
@@ -49,9 +49,10 @@ class Store:
         return cls.at(root)
 
     def run_ids(self) -> list[str]:
-        """Ids of the runs in the store, oldest first."""
+        """Ids of the runs in the store, oldest first; a folder without an event is none."""
         folders = self.backend.folders(RUNS)
-        return [run_id for name in folders if (run_id := run_of_folder(name)) is not None]
+        named = [run_id for name in folders if (run_id := run_of_folder(name)) is not None]
+        return [run_id for run_id in named if has_begun(self.backend, run_id)]
 
     def find_run(self, text: str) -> str:
         """The run that `text` names: its id, the unique beginning or end of one, or "latest".
@@ -72,14 +73,6 @@ class Store:
         near = difflib.get_close_matches(text, runs, n=1)
         hint = f"did you mean {near[0]}?" if near else "`refold runs` lists them"
         raise RunNotFound(f"no run {text!r} in the store {self.root}", hint=hint)
-
-    def path_of(self, run_id: str) -> Path:
-        """Folder of a run.
-
-        Raises:
-            RunNotFound: the text cannot be a run id.
-        """
-        return self.root / run_prefix(checked_run_id(run_id))
 
     @property
     def evaluations(self) -> EvaluationCache:

@@ -9,6 +9,10 @@ from storage.state import Trial
 from tasks.memory_filter import DOES_NOT_FIT, IMPLIED_OOM
 
 MEMORY_CODES = (DOES_NOT_FIT, IMPLIED_OOM)
+BUDGET_SPENT = "budget_spent"
+"""Why a candidate was not scored that may well have won."""
+PLAN_DONE = "seed plan done"
+"""Why a seed round ended in which no budget was spent too early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,13 @@ class Outcome:
 def finish(state: State, cluster: Cluster) -> Outcome:
     """The arg max over legal trials that fit, or the constraints that left none."""
     best = state.best
+    rounds = [done.finished.why for done in state.rounds if done.finished is not None]
+    stop = rounds[-1] if rounds and rounds[-1] != PLAN_DONE else None
     if best is not None:
-        return Outcome("the plan is done", best.number, best.proposed.trial_id)
+        return Outcome(stop or "the plan is done", best.number, best.proposed.trial_id)
+    nothing = "no candidate is both legal and within the memory cap"
     return Outcome(
-        "no candidate is both legal and within the memory cap",
+        nothing if stop is None else f"{nothing} ({stop})",
         None,
         None,
         binding_constraints(state.trials.values(), cluster),
@@ -49,10 +56,13 @@ def binding_constraints(trials: Iterable[Trial], cluster: Cluster) -> tuple[str,
     for code, of_code in sorted(rejected.items(), key=lambda item: -len(item[1])):
         example = of_code[0]
         assert example.rejected is not None
-        lines.append(
-            f"{code} ({_candidates(len(of_code))}): {example.rejected.reason}; change what the"
-            " workload asks for, or free the axes that optimization.axes and pinned hold"
+        loosen = (
+            "raise it under optimization.budget"
+            if code == BUDGET_SPENT
+            else "change what the workload asks for, or free the axes that optimization.axes and"
+            " pinned hold"
         )
+        lines.append(f"{code} ({_candidates(len(of_code))}): {example.rejected.reason}; {loosen}")
     return tuple(lines)
 
 

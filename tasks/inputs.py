@@ -1,7 +1,7 @@
 """The resolve step: two files become the values everything else is a function of."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,14 +14,14 @@ from projection.gemm import GemmModel, gemm_model
 from projection.oracle import Oracle
 from projection.signature import signature_of
 from schemas.cluster import Cluster
-from schemas.errors import WorkloadError
+from schemas.errors import UserError, WorkloadError
 from schemas.search import LlmSettings, SearchSpec
 from schemas.signature import Signature
 from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
 from tasks.resolve import resolve_cluster, resolve_workload
-from tasks.resolve.environment import search_dotenv
-from tasks.resolve.redaction import is_secret_key, redact
+from tasks.resolve.environment import search_dotenv, substitute
+from tasks.resolve.redaction import is_secret_variable, redact, secret_paths
 from tasks.resolve.yaml_file import read_yaml
 
 SHIPPED = "refold:"
@@ -55,7 +55,12 @@ class Inputs:
     @cached_property
     def signature(self) -> Signature:
         """What a score depends on."""
-        return signature_of(self.workload, self.cluster, self.search, gemm=self.gemm)
+        return signature_of(self.workload, self.cluster, gemm=self.gemm)
+
+    @property
+    def cluster_warnings(self) -> tuple[str, ...]:
+        """The warnings that are not the workload's own, which it carries."""
+        return tuple(line for line in self.warnings if line not in self.workload.warnings)
 
     @property
     def lesser_paths(self) -> tuple[str, ...]:
@@ -120,8 +125,33 @@ def resolve_pair(
 def secrets_in(environment: Mapping[str, str]) -> frozenset[SecretStr]:
     """The values of variables whose names say that they are keys, `.env` files included."""
     return frozenset(
-        SecretStr(value) for name, value in environment.items() if value and is_secret_key(name)
+        SecretStr(value)
+        for name, value in environment.items()
+        if value and is_secret_variable(name)
     )
+
+
+def secrets_in_files(paths: Iterable[str], environment: Mapping[str, str]) -> frozenset[SecretStr]:
+    """The secrets that stand in input files, of those that are still where they were.
+
+    A file that is gone or no longer one has none to find.
+    """
+    found: set[SecretStr] = set()
+    for path in paths:
+        try:
+            file = read_yaml(Path(path), path, UserError)
+            values = substitute(file, environment, UserError)
+        except UserError:
+            continue
+        for keys in secret_paths(values):
+            found |= {SecretStr(text) for text in _texts_at(values, keys) if text}
+    return frozenset(found)
+
+
+def _texts_at(values: Any, keys: Sequence[str]) -> list[str]:
+    for key in keys:
+        values = values[key]
+    return [str(item) for item in (values if isinstance(values, list) else [values])]
 
 
 def _key_of(llm: LlmSettings) -> frozenset[SecretStr]:

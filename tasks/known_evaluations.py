@@ -1,5 +1,7 @@
 """Evaluations that were made before, by this run or another, under the same question."""
 
+from collections.abc import Callable
+
 from schemas.evaluation import Evaluation, Source
 from schemas.search import Mode
 from schemas.trial import NormalTrial
@@ -11,8 +13,8 @@ SOURCES: dict[Mode, Source] = {"dry": "dry", "memory-real": "memory_real", "full
 """What an evaluation of each mode calls its source."""
 
 
-def known_evaluations(cache: EvaluationCache, inputs: Inputs) -> Known:
-    """A lookup for the mode and signature of `inputs`; a damaged entry is a miss."""
+def known_evaluations(cache: EvaluationCache, inputs: Inputs, odd: Callable[[str], None]) -> Known:
+    """A lookup for the mode and signature of `inputs`; a damaged entry is a miss, told to `odd`."""
 
     def known(trial: NormalTrial) -> Evaluation | None:
         identity = ResultIdentity(
@@ -22,6 +24,9 @@ def known_evaluations(cache: EvaluationCache, inputs: Inputs) -> Known:
             memory_regime=inputs.search.memory_regime,
             cap_gb=inputs.cluster.cap_gb,
         )
-        return cache.find(identity).evaluation
+        found = cache.find(identity)
+        if found.warning is not None:
+            odd(found.warning)
+        return found.evaluation
 
     return known

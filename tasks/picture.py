@@ -20,7 +20,8 @@ def picture_of(state: State) -> TrialsPicture:
                 mode,
                 # The worst tier stands for the picture: one synthetic point makes it synthetic.
                 tiers[0] if tiers else "nothing evaluated",
-                f"{counts.candidates} candidates, {counts.evaluations} scored",
+                f"{counts.candidates} candidate{'' if counts.candidates == 1 else 's'},"
+                f" {counts.evaluations} scored",
                 f"run {state.run_id}",
                 f"as of event {state.head_seq}",
             )

@@ -9,12 +9,12 @@ from typing import Any
 from projection.legality import check, normalise
 from projection.memory.explain import MemoryExplanation
 from projection.oracle import Oracle
-from schemas.errors import RefoldError, UserError
+from schemas.errors import RefoldError, UserError, shown
 from schemas.evaluation import Evaluation
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial, TrialConfig
 from tasks.inputs import Inputs, resolve_pair
-from tasks.settings import trial_config
+from tasks.settings import trial_config, with_global_batch
 
 QUESTION_KEYS = frozenset({"workload", "cluster", "set"})
 
@@ -43,6 +43,7 @@ class Projector:
             UserError: a file cannot be used.
         """
         inputs, oracle = self._pair(workload, cluster)
+        asked = with_global_batch(asked, inputs.workload, inputs.cluster)
         trial = normalise(asked, inputs.workload)
         verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=False)
         if not verdict.legal:
@@ -68,6 +69,7 @@ class Projector:
         inputs, oracle = self._pair(workload, cluster)
         if inputs.search.memory_regime == "paper":
             raise UserError("the paper's regime has two figures and no lines to explain")
+        asked = with_global_batch(asked, inputs.workload, inputs.cluster)
         trial = normalise(asked, inputs.workload)
         verdict = check(trial, inputs.workload, inputs.cluster, inputs.search, proposal=False)
         if not verdict.legal:
@@ -83,7 +85,11 @@ class Projector:
 
 
 def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> Evaluation:
-    """What is said of a trial that may not run: which rules it breaks, and no numbers."""
+    """What is said of a trial that may not run: which rules it breaks, and no numbers.
+
+    It answers the question that was asked (source "simulate") without the oracle, which is why its
+    provenance is "inferred".
+    """
     return Evaluation(
         trial_id=trial.trial_id,
         config=trial.model_dump(mode="json"),
@@ -93,7 +99,7 @@ def illegal_evaluation(trial: NormalTrial, verdict: Verdict, inputs: Inputs) -> 
         cap_gb=inputs.cluster.cap_gb,
         memory_regime=inputs.search.memory_regime,
         source="simulate",
-        provenance="analytic",
+        provenance="inferred",
         signature=inputs.signature.hashes,
         warnings=verdict.warnings,
     )
@@ -120,13 +126,20 @@ def answer_lines(
 
 def _answer(projector: Projector, line: str, defaults: Mapping[str, str]) -> Evaluation:
     try:
+        line.encode()
         question = json.loads(line)
+    except UnicodeEncodeError as error:
+        raise UserError(f"not UTF-8 text (column {error.start + 1})") from error
     except json.JSONDecodeError as error:
         raise UserError(f"not JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise UserError("nested too deep to be a question") from error
+    except ValueError as error:
+        raise UserError(f"a number in it is too long: {error}") from error
     if not isinstance(question, dict):
         raise UserError("not a JSON object")
     if unknown := sorted(question.keys() - QUESTION_KEYS):
-        raise UserError(f"unknown key {unknown[0]!r}; a line has workload, cluster and set")
+        raise UserError(f"unknown key {shown(unknown[0])}; a line has workload, cluster and set")
     question = {**defaults, **question}
     paths = []
     for key in ("workload", "cluster"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from flows.options import Json, examples
-from schemas.errors import UserError
+from schemas.errors import UserError, shown
 
 if TYPE_CHECKING:
     from schemas.cluster import Network
@@ -17,6 +17,9 @@ EXAMPLES = examples(
     "refold collective allreduce 512MB --gpu mi355x --gpus 32",
     "refold collective alltoall 64MiB --target-cluster cluster.yaml --gpus 16 --per-node 4 --json",
 )
+MAX_GPUS = 2**20
+MAX_BYTES = 2**60
+"""No message is larger: it is more than a million GPUs hold."""
 UNITS = {"": 1, "B": 1}
 UNITS |= {prefix + "B": 1000**power for power, prefix in enumerate("KMG", start=1)}
 UNITS |= {prefix + "IB": 1024**power for power, prefix in enumerate("KMG", start=1)}
@@ -31,7 +34,9 @@ def add_to(app: typer.Typer) -> None:
 
 def collective(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Which collective.")],
-    gpus: Annotated[int, typer.Option("--gpus", "--group", min=1, help="Ranks in the group.")],
+    gpus: Annotated[
+        int, typer.Option("--gpus", "--group", min=1, max=MAX_GPUS, help="Ranks in the group.")
+    ],
     size: Annotated[
         str | None,
         typer.Argument(metavar="BYTES", help="Message as its API counts it: 512MB, 64MiB, 4096."),
@@ -86,12 +91,17 @@ def collective(
     print_table(
         ("algorithm|", "protocol|", "ms>", "bytes/time GB/s>"),
         [
-            (p.algorithm, p.protocol, f"{p.time_ms:.4f}", f"{num_bytes / p.time_ms / 1e6:,.1f}")
+            (p.algorithm, p.protocol, f"{p.time_ms:.4f}", _gb_per_s(num_bytes, p.time_ms))
             for p in priced
         ],
         title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}: "
         f"{priced[0].algorithm} in {priced[0].protocol} wins",
     )
+
+
+def _gb_per_s(num_bytes: int, time_ms: float) -> str:
+    """Bytes over time; a group of one moves nothing, in no time."""
+    return f"{num_bytes / time_ms / 1e6:,.1f}" if time_ms > 0 else "-"
 
 
 def _hardware(gpu: str | None, target_cluster: Path | None) -> "tuple[GpuProfile, Network, int]":
@@ -113,10 +123,13 @@ def parse_bytes(text: str) -> int:
     """Bytes in "4096", "512MB" (10^6) or "64MiB" (2^20).
 
     Raises:
-        UserError: it is none of these.
+        UserError: it is none of these, less than one byte, or beyond all measure.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     factor = UNITS.get(match.group(2).upper()) if match else None
     if match is None or factor is None:
-        raise UserError(f"{text!r} is not a number of bytes: write 4096, 512MB or 64MiB")
-    return round(float(match.group(1)) * factor)
+        raise UserError(f"{shown(text)} is not a number of bytes: write 4096, 512MB or 64MiB")
+    num_bytes = float(match.group(1)) * factor
+    if not 1 <= num_bytes <= MAX_BYTES:
+        raise UserError(f"{shown(text)} is not between 1 and 2^60 bytes")
+    return round(num_bytes)

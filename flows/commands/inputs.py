@@ -13,6 +13,7 @@ from flows.options import (
     Settings,
     WorkloadFile,
     examples,
+    place,
 )
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ def check(
     """
     from flows.terminal import print_json
     from tasks.inputs import resolve_pair
-    from tasks.settings import configured, parse_settings
+    from tasks.settings import asked_for, configured
 
     inputs = resolve_pair(workload, cluster, model_path or ())
-    asked = parse_settings(settings or ())
-    trial = configured(settings or (), inputs.workload)
+    asked = asked_for(settings or (), inputs.workload, inputs.cluster)
+    trial = configured(settings or (), inputs.workload, inputs.cluster)
     verdict, nearest = _judge(inputs, trial, asked)
     memory = inputs.oracle().memory(trial) if verdict.legal else None
     if as_json:
@@ -173,7 +174,9 @@ WORKLOADS_EXAMPLES = examples(
 
 
 def workloads(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of workload files.")],
+    directory: Annotated[
+        Path, typer.Argument(parser=place, metavar="DIR", help="Folder of workload files.")
+    ],
     model_path: ModelPath = None,
     as_json: Json = False,
 ) -> None:

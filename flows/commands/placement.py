@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.options import ClusterFile, Json, ModelPath, Settings, WorkloadFile, examples
+from schemas.errors import UserError
 
 if TYPE_CHECKING:
     from projection.placement import Placement
@@ -44,7 +45,7 @@ def placement(
     from tasks.settings import configured
 
     inputs = resolve_pair(workload, cluster, model_path or ())
-    trial = configured(settings or (), inputs.workload)
+    trial = configured(settings or (), inputs.workload, inputs.cluster)
     groups = placement_of(trial, inputs.cluster)
     rows = []
     for name in MEANING:
@@ -69,6 +70,9 @@ def placement_of(trial: "NormalTrial", cluster: "Cluster") -> "Placement":
     """
     from projection.placement import Placement
 
+    for knob in ("tp", "cp", "pp", "ep", "etp"):
+        if getattr(trial, knob) < 1:
+            raise UserError(f"{knob} {getattr(trial, knob)} is not at least 1")
     world = cluster.world_size
     return Placement(
         cluster,

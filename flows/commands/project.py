@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,11 +127,16 @@ def _batch(projector: object, batch: Path, defaults: dict[str, str]) -> None:
 
 
 def _lines(batch: Path) -> Iterator[str]:
+    """The lines as text; bytes that are not UTF-8 are surrogates, and refused with their line."""
     if str(batch) == "-":
+        if sys.stdin is None:
+            raise UserError("--batch -: standard input is closed")
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         yield from sys.stdin
         return
     try:
-        with batch.open(encoding="utf-8") as file:
+        with batch.open(encoding="utf-8", errors="surrogateescape") as file:
             yield from file
     except OSError as error:
         raise UserError(f"{batch}: {error.strerror}") from error

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.options import Json, RunId, StoreOption, examples
+from flows.options import Json, RunId, StoreOption, examples, place
 
 if TYPE_CHECKING:
     from storage import State
     from storage.state import Trial
+    from storage.verify import Report
 
 DAMAGED = 4
 
@@ -28,7 +29,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def runs(store: StoreOption = None, as_json: Json = False) -> None:
-    """List the runs of the store, oldest first."""
+    """List the runs of the store, oldest first.
+
+    Reads summaries, not whole runs: a run is listed as it last said; `refold verify RUN` checks it.
+    """
     from flows.opening import store_of
     from flows.terminal import print_json, print_table
     from storage import list_runs
@@ -64,11 +68,14 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what happened in a run: spec, trials, recipe."""
+    from flows.artefacts import warn_if_unanchored
     from flows.opening import store_of
     from storage import EventLog
 
     place = store_of(store)
-    log = EventLog.open(place, place.find_run(run_id))
+    run = place.find_run(run_id)
+    warn_if_unanchored(place, run)
+    log = EventLog.open(place, run)
     if events:
         _print_events(log, as_json=as_json)
         return
@@ -86,7 +93,12 @@ def export(
     store: StoreOption = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for artefacts.", show_default="where the run put them"),
+        typer.Option(
+            parser=place,
+            metavar="DIR",
+            help="Folder for artefacts.",
+            show_default="where the run put them",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -117,16 +129,23 @@ def verify(run_id: RunId, store: StoreOption = None, as_json: Json = False) -> N
     if as_json:
         print_json({**report.model_dump(mode="json"), "ok": report.ok})
     else:
+        _print_report(report)
+    if not report.ok:
+        raise typer.Exit(DAMAGED)
+
+
+def _print_report(report: "Report") -> None:
+    """The verdict first; only of a sound run is it said that all of it is intact."""
+    if report.problem:
+        print(f"DAMAGED: {report.problem}")
+        print(f"run {report.run_id}: only its first {report.events} events were verified")
+    else:
         print(
             f"run {report.run_id}: {report.events} events in {report.segments} segments and"
             f" {report.blobs} blobs are intact; head {report.head_hash}"
         )
-        for warning in report.warnings:
-            print(f"warning: {warning}")
-        if report.problem:
-            print(f"DAMAGED: {report.problem}")
-    if not report.ok:
-        raise typer.Exit(DAMAGED)
+    for warning in report.warnings:
+        print(f"warning: {warning}")
 
 
 def _print_events(log: Any, *, as_json: bool) -> None:
@@ -146,7 +165,7 @@ def state_as_dict(state: "State") -> dict[str, Any]:
         "run_id": state.run_id,
         "as_of_event": state.head_seq,
         "head_hash": state.head_hash,
-        "status": status_of(state),
+        "status": state.status,
         "spec": state.spec,
         "incumbent": state.incumbent,
         "conservation": state.conservation._asdict(),
@@ -165,18 +184,11 @@ def state_as_dict(state: "State") -> dict[str, Any]:
     }
 
 
-def status_of(state: "State") -> str:
-    """finished, interrupted or open."""
-    if state.finished is not None:
-        return "finished"
-    return "open" if state.interrupted is None else "interrupted"
-
-
 def _print_state(state: "State") -> None:
     from flows.terminal import print_table
 
     spec = state.spec
-    print(f"run       {state.run_id} ({status_of(state)}, {state.head_seq + 1} events)")
+    print(f"run       {state.run_id} ({state.status}, {state.head_seq + 1} events)")
     print(f"workload  {spec.workload_name} on {spec.cluster_name}")
     print(f"signature {' '.join(f'{k} {v}' for k, v in spec.signature.model_dump().items())}")
     for line in spec.lesser_paths:

@@ -22,6 +22,8 @@ EXAMPLES = examples(
 NOT_POSSIBLE = 1
 """Exit code when the one schedule that was asked for may not run."""
 WIDTH = 100
+MAX_PASSES = 200_000
+"""Forward passes of one timeline: what a person waits for, not what memory holds."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,7 +48,9 @@ def schedule(
     vpp: Annotated[
         int | None, typer.Option(min=1, help="Chunks per rank; default: the schedule's own.")
     ] = None,
-    pp: Annotated[int | None, typer.Option(min=1, help="Without files: pipeline ranks.")] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Without files: pipeline ranks.")
+    ] = None,
     microbatches: Annotated[
         int | None, typer.Option(min=1, help="Without files: microbatches per iteration.")
     ] = None,
@@ -114,11 +118,11 @@ def _from_files(
     """Schedules of a workload, with what the oracle says its passes take and keep."""
     from tasks.inputs import resolve_pair
     from tasks.schedule_runs import WorkloadSchedules
-    from tasks.settings import parse_settings
+    from tasks.settings import asked_for
 
     workload, cluster, model_path, backend = files
     inputs = resolve_pair(workload, cluster, model_path, gemm_backend=backend)
-    schedules = WorkloadSchedules(inputs, parse_settings(settings))
+    schedules = WorkloadSchedules(inputs, asked_for(settings, inputs.workload, inputs.cluster))
     if compare_all:
         return schedules.compare(all_schedules(), vpp)
     return [schedules.run(chosen, vpp)]
@@ -139,6 +143,12 @@ def _from_numbers(
     pp, microbatches = size
     if pp is None or microbatches is None:
         raise UserError("name a WORKLOAD and a CLUSTER, or a pipeline: --pp and --microbatches")
+    passes = pp * microbatches * (vpp or 2)
+    if passes > MAX_PASSES:
+        raise UserError(
+            f"{pp} ranks and {microbatches} microbatches are up to {passes:,} forward passes; a"
+            f" timeline may hold {MAX_PASSES:,}"
+        )
     pipeline = EqualStages(pp, microbatches, *costs)
     if compare_all:
         return compare_plain(pipeline, all_schedules(), vpp)

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.options import GemmBackend, Json, MemoryRegime, ModelPath, RunId, StoreOption, examples
+from flows.options import (
+    GemmBackend,
+    Json,
+    MemoryRegime,
+    ModelPath,
+    RunId,
+    StoreOption,
+    examples,
+    place,
+)
 from schemas.errors import EnvironmentMissing, UserError
 
 if TYPE_CHECKING:
@@ -29,7 +38,12 @@ Prefect = Annotated[
 ]
 OutDir = Annotated[
     Path | None,
-    typer.Option(help="Folder for artefacts.", show_default="tuning_runs/<cluster name>"),
+    typer.Option(
+        parser=place,
+        metavar="DIR",
+        help="Folder for artefacts.",
+        show_default="tuning_runs/<cluster name>",
+    ),
 ]
 
 
@@ -44,9 +58,12 @@ def tune(
     target_cluster: Annotated[Path, typer.Option(help="Target-cluster YAML.", show_default=False)],
     out_dir: OutDir = None,
     mode: Annotated[
-        Literal["dry", "memory-real", "full"],
-        typer.Option(help="dry: everything made up; memory-real: projected memory, made-up time."),
-    ] = "full",
+        Literal["dry", "memory-real", "full"] | None,
+        typer.Option(
+            help="dry: everything made up; memory-real: projected memory, made-up time.",
+            show_default="full",
+        ),
+    ] = None,
     profiling_mode: Annotated[
         Literal["simulate", "benchmark", "both"],
         typer.Option(help="simulate: no GPU. benchmark and both are not in this version."),
@@ -81,16 +98,17 @@ def tune(
     """Search for a workload's recipe on a cluster: the main job."""
     from flows.requests import TuneRequest
 
-    if dry_run and mode not in ("dry", "full"):
+    if dry_run and mode not in ("dry", None):
         raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
     _refuse_what_is_not_there(profiling_mode, search, llm, agent_only=agent_only)
+    _refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))
     request = TuneRequest(
         workload=workload,
         target_cluster=target_cluster,
         out_dir=out_dir,
         store=store,
         model_path=tuple(model_path or ()),
-        mode="dry" if dry_run else mode,
+        mode="dry" if dry_run else mode or "full",
         gemm_backend=gemm_backend,
         memory_regime=memory_regime,
         seed_budget=seed_budget,
@@ -123,6 +141,18 @@ def _run(
 
         say("LLM rounds are not in this version: the seed plan alone proposes (--seed-only)")
     run_search(request, prefect=prefect, as_json=as_json)
+
+
+def _refuse_names_that_are_not_text(*paths: Path) -> None:
+    """A run records the names of its inputs, in UTF-8; other bytes it could not write down."""
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{str(path)!r} is not text in this locale's encoding, and a run records it",
+                hint="rename it, or set LC_ALL to a UTF-8 locale",
+            ) from error
 
 
 def _refuse_what_is_not_there(

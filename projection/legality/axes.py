@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from projection.legality.check import judge
-from projection.legality.context import KNOBS, Context
+from projection.legality.context import Context
 from projection.legality.factors import FACTORS
+from projection.legality.normal_form import KNOBS
 from projection.legality.rules.batch import MICRO_BATCHES
 from projection.legality.rules.pipeline import MAX_VPP
 from projection.legality.rules.request import read

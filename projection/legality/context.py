@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from projection.legality.normal_form import normalise
+from projection.legality.normal_form import KNOBS, normalise
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
 from schemas.errors import ClusterError, UserError
@@ -14,9 +14,6 @@ from schemas.legality import AxisValue
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
-
-KNOBS = tuple(name for name in TrialConfig.model_fields if name in NormalTrial.model_fields)
-"""Every knob of a trial in normal form, in the order of the guide."""
 
 TOGGLE_OF: Mapping[str, str] = MappingProxyType(
     {
@@ -70,7 +67,8 @@ class Context:
         """The context of a search.
 
         Raises:
-            ClusterError: `pinned` names a knob there is not, or a value it cannot have.
+            ClusterError: `pinned` names a knob there is not or that no run has, or a value it
+                cannot have.
         """
         pinned = _pinned(search, workload)
         toggled = {
@@ -115,6 +113,11 @@ def _pinned(search: SearchSpec, workload: Workload) -> Mapping[str, AxisValue]:
             close = difflib.get_close_matches(name, KNOBS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"knobs: {', '.join(KNOBS)}"
             raise ClusterError(f"pinned.{name}: there is no such knob; {hint}")
+        if name not in TOGGLE_OF:
+            raise ClusterError(
+                f"pinned.{name}: cannot be pinned: no setting of a run says it, it only prices the"
+                " all-to-all of another EP; pin ep, or ask refold project --set"
+            )
     if not search.pinned:
         return MappingProxyType({})
     values: dict[str, Any] = dict(search.pinned)

@@ -7,6 +7,8 @@ contain every normal form that a legal proposal can have.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
 from typing import Any
 
 from projection.legality.context import Context
@@ -49,10 +51,15 @@ RECOMPUTE_KNOBS = (
 
 def _divisors_of_world(knob: str) -> Callable[[NormalTrial, Context], Values]:
     def values(_: NormalTrial, context: Context) -> Values:
-        divisors = {n for n in range(1, context.world + 1) if context.world % n == 0}
-        return _single(divisors | context.given(knob))
+        return _single({*_divisors(context.world), *context.given(knob)})
 
     return values
+
+
+@lru_cache(maxsize=1024)
+def _divisors(number: int) -> frozenset[int]:
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return frozenset({*small, *(number // n for n in small)})
 
 
 def _ep(trial: NormalTrial, context: Context) -> Values:
@@ -132,8 +139,8 @@ def _moe_communication(_: NormalTrial, context: Context) -> Values:
 
 
 def _target_ep(trial: NormalTrial, context: Context) -> Values:
-    pinned = context.pinned.get("target_ep_size", context.baseline.target_ep_size)
-    return ((None if pinned == trial.ep else pinned,),)
+    priced = context.baseline.target_ep_size
+    return ((None if priced == trial.ep else priced,),)
 
 
 def _fp8(_: NormalTrial, context: Context) -> Values:

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from projection.legality.axes import occurring_values
-from projection.legality.context import KNOBS
 from projection.legality.factors import FACTORS, RECOMPUTE_KNOBS
-from projection.legality.normal_form import short_request
+from projection.legality.normal_form import KNOBS, short_request
 from projection.legality.rules.request import UNKNOWN_SCHEDULE, read
 from projection.legality.schedule_names import nearest_schedule
 from projection.legality.space import LegalSpace, Node

@@ -12,13 +12,23 @@ from projection.legality.schedule_names import (
     admits,
     canonical_schedule,
     plain_schedule,
-    splits_backward,
 )
 from projection.legality.split import balanced_layout, largest_stage
-from schemas.trial import Fp8, NormalTrial, Recompute, RecomputeMethod, Schedule, TrialConfig
+from schemas.trial import (
+    SPLIT_BACKWARD,
+    Fp8,
+    NormalTrial,
+    Recompute,
+    RecomputeMethod,
+    Schedule,
+    TrialConfig,
+)
 from schemas.workload import Workload
 
 T = TypeVar("T")
+
+KNOBS = tuple(name for name in TrialConfig.model_fields if name in NormalTrial.model_fields)
+"""Every knob of a trial in normal form, in the order of the guide."""
 
 SELECTIVE_MODULES = ("core_attn",)
 """What Megatron recomputes under `selective` when no modules are named."""
@@ -139,7 +149,7 @@ def settled(trial: NormalTrial) -> NormalTrial:
 
 def as_request(trial: NormalTrial) -> TrialConfig:
     """The trial with every knob spelled out: `normalise` gives it back."""
-    return TrialConfig(**{name: getattr(trial, name) for name in _REQUESTED})
+    return TrialConfig(**{name: getattr(trial, name) for name in KNOBS})
 
 
 def short_request(trial: NormalTrial, workload: Workload) -> TrialConfig:
@@ -151,7 +161,7 @@ def short_request(trial: NormalTrial, workload: Workload) -> TrialConfig:
     while True:
         more = {
             name: getattr(trial, name)
-            for name in _REQUESTED
+            for name in KNOBS
             if name not in changed and getattr(trial, name) != getattr(read, name)
         }
         changed |= more
@@ -159,9 +169,6 @@ def short_request(trial: NormalTrial, workload: Workload) -> TrialConfig:
         read = normalise(request, workload)
         if read == trial or not more:
             return request if read == trial else as_request(trial)
-
-
-_REQUESTED = tuple(name for name in TrialConfig.model_fields if name in NormalTrial.model_fields)
 
 
 def inherited_etp(tp: int, base: NormalTrial) -> int:
@@ -291,7 +298,7 @@ def _schedule(trial: TrialConfig, pp: int, vpp: int, base: NormalTrial) -> Sched
         name = canonical_schedule(trial.pp_schedule)
         return "1f1b" if pp == 1 and vpp == 1 and name in _ONE_STAGE_ALIKE else name
     schedule, split = inherited_schedule(pp, vpp, base), trial.enable_zero_bubble
-    if split is None or split == splits_backward(schedule):
+    if split is None or split == (schedule in SPLIT_BACKWARD):
         return schedule
     if split and vpp == 1 and pp > 1:
         return "zero-bubble"

@@ -25,22 +25,17 @@ def framework_schedule(
     patch_primus_pipeline: bool = False,
     patch_zero_bubble: bool = False,
     enable_zero_bubble: bool = False,
-    requested: str | None = None,
     *,
     zero_bubble_v_schedule: bool = False,
     zero_bubble_v_memory: str = "half",
 ) -> Schedule:
-    """The schedule that runs for these flags, or the `requested` one unless that is "auto".
+    """The schedule that runs for these flags.
 
     Without a pipeline (pp 1) every schedule is 1F1B. Whether the schedule suits vpp is for the
-    legality rules to say. Raises UserError for an unknown `requested` or `pp_algorithm`.
+    legality rules to say. Raises UserError for an unknown `pp_algorithm`.
     """
-    asked = None if requested is None or requested.strip().lower() == "auto" else requested
-    named = canonical_schedule(asked) if asked is not None else None
     if pp == 1:
         return "1f1b"
-    if named is not None:
-        return named
     megatron = plain_schedule(vpp)
     if patch_zero_bubble:
         if not enable_zero_bubble:

@@ -4,7 +4,7 @@ import difflib
 from typing import cast, get_args
 
 from schemas.errors import UserError
-from schemas.trial import SCHEDULE_ALIASES, SPLIT_BACKWARD, Schedule
+from schemas.trial import SCHEDULE_ALIASES, Schedule
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _ONE_CHUNK = frozenset({"1f1b", "zero-bubble", "zb-heuristic", "ilp"})
@@ -30,11 +30,6 @@ def plain_schedule(vpp: int) -> Schedule:
     return "interleaved" if vpp > 1 else "1f1b"
 
 
-def splits_backward(schedule: str) -> bool:
-    """Whether weight gradients run apart from input gradients."""
-    return schedule in SPLIT_BACKWARD
-
-
 def canonical_schedule(name: str) -> Schedule:
     """The schedule a name or alias means, whatever its case and separators.
 
@@ -48,8 +43,8 @@ def canonical_schedule(name: str) -> Schedule:
             return spelling
     nearest = nearest_schedule(name)
     raise UserError(
-        f"pp_schedule {name!r} is not a schedule"
-        + (f"; did you mean {nearest!r}?" if nearest else "")
+        f"pp_schedule {name!r:.80} is not a schedule"
+        + (f"; did you mean {nearest!r}?" if nearest else ".")
         + f" There are: auto, {', '.join(SCHEDULES)}"
     )
 

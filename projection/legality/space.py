@@ -9,11 +9,11 @@ read; those sub-spaces are shared, which is what makes counting cheap.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from projection.legality.context import Context
 from projection.legality.factors import FACTORS, Factor
-from projection.legality.rules import RULES, Rule
+from projection.legality.rules import RULES, VALUE_RULES, Rule
 from schemas.cluster import Cluster
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial
@@ -62,7 +62,13 @@ def reachable(root: Node) -> Iterator[Node]:
                 stack.append(branch.below)
 
 
-def levels(factors: Sequence[Factor] = FACTORS, rules: Sequence[Rule] = RULES) -> tuple[Level, ...]:
+ALL_RULES: Final = (*VALUE_RULES, *RULES)
+"""The rules on single values come first: the others divide by them."""
+
+
+def levels(
+    factors: Sequence[Factor] = FACTORS, rules: Sequence[Rule] = ALL_RULES
+) -> tuple[Level, ...]:
     """Each factor with the rules that become answerable there, and what it depends on."""
     chosen: set[str] = set()
     remaining, at_level = list(rules), []

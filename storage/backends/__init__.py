@@ -27,7 +27,7 @@ class SegmentStore(Protocol):
 
         Raises:
             NotStored: there is none.
-            LogError: it cannot be read.
+            StoreRefused: it cannot be read.
         """
 
     def create(self, key: str, data: bytes) -> None:
@@ -35,14 +35,14 @@ class SegmentStore(Protocol):
 
         Raises:
             AlreadyStored: the key is taken; nothing was written.
-            LogError: it cannot be written (disk full, no permission); the key is not taken.
+            StoreRefused: it cannot be written (disk full, no permission); the key is not taken.
         """
 
     def replace(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, durably; readers see the old value or the new one.
 
         Raises:
-            LogError: it cannot be written; the old value stands.
+            StoreRefused: it cannot be written; the old value stands.
         """
 
     def move(self, key: str, new_key: str) -> None:

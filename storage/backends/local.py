@@ -9,10 +9,10 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from schemas.errors import LogError
+from schemas.errors import StoreRefused
 from storage.backends import AlreadyStored, NotStored
 from storage.backends.lease import Owner
 from storage.backends.local_lease import LocalLease, acquire
@@ -52,7 +52,7 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotStored(key) from error
         except OSError as error:
-            raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+            raise StoreRefused(f"{path}: cannot be read: {error.strerror}") from error
 
     def create(self, key: str, data: bytes) -> None:
         """See `SegmentStore.create`."""
@@ -64,7 +64,7 @@ class LocalDisk:
                 raise AlreadyStored(key) from error
             except OSError as error:
                 if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
-                    raise LogError(
+                    raise StoreRefused(
                         f"{path}: this file system has no hard links, which the log needs",
                         hint="keep the store on another file system (--store or REFOLD_STORE)",
                     ) from error
@@ -87,7 +87,7 @@ class LocalDisk:
         except FileNotFoundError as error:
             raise NotStored(key) from error
         except OSError as error:
-            raise LogError(f"{old}: cannot be moved: {error.strerror}") from error
+            raise StoreRefused(f"{old}: cannot be moved: {error.strerror}") from error
         self._sync_folder(new.parent)
         self._sync_folder(old.parent)
 
@@ -97,7 +97,7 @@ class LocalDisk:
         try:
             self._settle(path.parent)
         except OSError as error:
-            raise LogError(f"{path.parent}: cannot be made: {error.strerror}") from error
+            raise StoreRefused(f"{path.parent}: cannot be made: {error.strerror}") from error
         return acquire(
             path.with_name(f"{path.name}.lock"),
             path.with_name(f"{path.name}.json"),
@@ -113,7 +113,7 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise LogError(f"{folder}: cannot be listed: {error.strerror}") from error
+            raise StoreRefused(f"{folder}: cannot be listed: {error.strerror}") from error
 
     @contextmanager
     def _temporary(self, path: Path, data: bytes) -> Iterator[Path]:
@@ -129,11 +129,12 @@ class LocalDisk:
                 os.close(descriptor)
             yield temporary
         except OSError as error:
-            raise LogError(
+            raise StoreRefused(
                 f"{path}: cannot be written: {error.strerror}; nothing was stored"
             ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # what cannot be removed is a leftover, not the error to tell
+                temporary.unlink()
 
     def _settle(self, folder: Path) -> None:
         """Make `folder` durable: it and each folder above it, up to the root, exists on disk.
@@ -166,7 +167,7 @@ class LocalDisk:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise LogError(
+            raise StoreRefused(
                 f"{folder}: cannot be flushed: {error.strerror}; what was just written may be lost"
             ) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas.errors import LogError, RunLocked
+from schemas.errors import RunLocked, StoreRefused
 from storage.backends.lease import Owner
 
 
@@ -51,7 +51,7 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
 
     Raises:
         RunLocked: a live process holds it, this one included.
-        LogError: the lock file cannot be made.
+        StoreRefused: the lock file cannot be made.
     """
     before = _read(record)
     if before is not None and _same_process(before, owner):
@@ -59,7 +59,7 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise LogError(f"{lock}: cannot take the lease: {error.strerror}") from error
+        raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
@@ -67,13 +67,13 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         raise _locked(what, _read(record)) from error
     except OSError as error:
         os.close(descriptor)
-        raise LogError(f"{lock}: cannot take the lease: {error.strerror}") from error
+        raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
     took_over = _read(record)
     try:
         record.write_text(owner.model_dump_json())
     except OSError as error:
         os.close(descriptor)
-        raise LogError(f"{record}: cannot be written: {error.strerror}") from error
+        raise StoreRefused(f"{record}: cannot be written: {error.strerror}") from error
     return LocalLease(descriptor, record, owner, took_over)
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from schemas.errors import UserError
 
 
-def write_file(path: Path, text: str, *, executable: bool = False) -> None:
-    """Put `text` into `path` by a temporary file and a rename; nothing, if it is there already.
+def write_file(path: Path, content: str | bytes, *, executable: bool = False) -> None:
+    """Put `content` into `path` by a temporary file and a rename; nothing, if it is there already.
 
-    Not flushed to the disk: read models come back from the log.
+    Text is written as UTF-8. Not flushed to the disk: read models come back from the log.
 
     Raises:
         UserError: the folder or the file cannot be written.
     """
-    data = text.encode()
+    data = content.encode() if isinstance(content, str) else content
     try:
         if path.is_file() and path.read_bytes() == data:
             return

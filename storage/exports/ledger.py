@@ -6,7 +6,6 @@ from typing import Any
 from schemas.events import RunStarted
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
-from storage.exports.printed import binding_constraints
 from storage.state import Note, State, Trial
 
 
@@ -33,13 +32,13 @@ def summary_json(state: State, workload: Workload) -> str:
         "run_id": state.run_id,
         "as_of_event": state.head_seq,
         "head_hash": state.head_hash,
-        "status": _status(state),
+        "status": state.status,
         "why": finished.why if finished else state.interrupted and state.interrupted.why,
         "started_at": state.started_at.isoformat(),
         "last_event_at": state.last_at.isoformat(),
         **_spec(state.spec),
         "best": None if recipe is None else recipe.model_dump(mode="json"),
-        "binding_constraints": [] if recipe else list(binding_constraints(state)),
+        "binding_constraints": list(finished.binding_constraints) if finished else [],
         "trials": state.conservation._asdict(),
         "spent": {name: getattr(state.spent, name) for name in type(state.spent).__slots__},
         "rounds": [
@@ -55,6 +54,7 @@ def summary_json(state: State, workload: Workload) -> str:
         "resumed": len(state.resumed),
         "recovered": [name for event in state.recoveries for name in event.discarded],
         "workload_warnings": list(workload.warnings),
+        "cluster_warnings": list(state.spec.cluster_warnings),
     }
     return json.dumps(_sorted(summary), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -72,12 +72,6 @@ def _spec(spec: RunStarted) -> dict[str, Any]:
         "projection_version": spec.projection_version,
         "lesser_paths": list(spec.lesser_paths),
     }
-
-
-def _status(state: State) -> str:
-    if state.finished is not None:
-        return "finished"
-    return "open" if state.interrupted is None else "interrupted"
 
 
 def _trial_line(state: State, trial: Trial) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The result as a person reads it: the best configuration, or what stood in the way of any."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -187,42 +186,18 @@ def _nothing_legal(state: State) -> str:
         f"  {_candidates(counts.candidates)}: {counts.rejections} rejected, {counts.evaluations}"
         " scored, none of them legal and within the memory cap",
         "  what bound:",
-        *(f"    - {line}" for line in binding_constraints(state)),
+        *(f"    - {line}" for line in _what_bound(state)),
         f"  run {state.run_id}, as of event {state.head_seq}{_unfinished(state)}",
         "",
     ]
     return "\n".join(lines)
 
 
-def binding_constraints(state: State) -> tuple[str, ...]:
-    """What kept every candidate out: as the run recorded it, else counted from its rejections."""
-    if state.finished is not None and state.finished.binding_constraints:
-        return state.finished.binding_constraints
-    codes: Counter[str] = Counter()
-    reasons: dict[str, str] = {}
-    for trial in state.trials.values():
-        code, reason = _why_out(trial)
-        codes[code] += 1
-        reasons.setdefault(code, reason)
-    return tuple(
-        f"{code} ({_candidates(count)}), for one: {reasons[code]}"
-        for code, count in sorted(codes.items(), key=lambda item: (-item[1], item[0]))
-    )
+def _what_bound(state: State) -> tuple[str, ...]:
+    if state.finished is None:
+        return ("said when the run has finished; trials.jsonl has every rejection so far",)
+    return state.finished.binding_constraints
 
 
 def _candidates(count: int) -> str:
     return f"{count} candidate" + ("" if count == 1 else "s")
-
-
-def _why_out(trial: Trial) -> tuple[str, str]:
-    if trial.rejected is not None:
-        return trial.rejected.code, trial.rejected.reason
-    evaluation = trial.evaluation
-    if evaluation is None:
-        return "undecided", f"trial {trial.number} is in flight"
-    if not evaluation.legal:
-        return evaluation.reason_code or "illegal", evaluation.reason or "illegal"
-    needed = evaluation.memory_per_gpu_gb
-    if not evaluation.fits and needed is not None:
-        return "does_not_fit", f"{needed:.1f} GB, the cap is {evaluation.cap_gb:.1f} GB"
-    return "not_timed", f"trial {trial.number} has no tokens/s/GPU"

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from schemas.architecture import Architecture
 from schemas.errors import WorkloadError
+from schemas.wording import problem
 from tasks.resolve.layer_pattern import MAX_LAYERS, PatternError, moe_layers
 from tasks.resolve.settings import Settings
 from tasks.resolve.unsupported import refuse_layers
@@ -49,8 +50,8 @@ def architecture_of(settings: Settings, name: str) -> Architecture:
     except ValidationError as reason:
         first = reason.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise WorkloadError(f"{settings.label}: {f'{key}: ' if key else ''}{problem}") from reason
+        where = f"{settings.label}: {f'{key}: ' if key else ''}"
+        raise WorkloadError(f"{where}{problem(first)}") from reason
 
 
 def _default_ffn(hidden: int, gated: bool) -> int:

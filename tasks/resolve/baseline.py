@@ -6,7 +6,9 @@ it cannot be understood, or contradicts another.
 
 from typing import Any, Final
 
+from projection.legality import settled
 from projection.legality.schedule_choice import framework_schedule
+from projection.legality.schedule_names import canonical_schedule
 from schemas.architecture import Architecture
 from schemas.errors import UserError
 from schemas.layout import LayoutError, check_layout, layout_text, parse_layout
@@ -15,6 +17,8 @@ from tasks.resolve.precision import fp8_of
 from tasks.resolve.settings import Settings
 
 _WORLD: Final = 10**6
+_LAYERS: Final = 10**4
+"""No model has this many layers."""
 _VPP_KEYS: Final = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
 _GRANULARITIES: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
 _METHODS: Final[tuple[RecomputeMethod, ...]] = ("block", "uniform")
@@ -36,7 +40,7 @@ def baseline_of(settings: Settings, architecture: Architecture) -> NormalTrial:
     vpp = _virtual_stages(settings, architecture, pp, layout)
     recompute = _recompute(settings, architecture)
     deepep, sync_free = _moe_communication(settings, architecture)
-    return NormalTrial(
+    stated = NormalTrial(
         tp=tp,
         pp=pp,
         ep=settings.size("expert_model_parallel_size", maximum=_WORLD),
@@ -60,6 +64,7 @@ def baseline_of(settings: Settings, architecture: Architecture) -> NormalTrial:
         last_stage_layers=settings.whole("decoder_last_pipeline_num_layers", minimum=0),
         **recompute,
     )
+    return settled(stated)
 
 
 def _layout(settings: Settings, architecture: Architecture, pp: int) -> str | None:
@@ -123,6 +128,8 @@ def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
     v_schedule = settings.flag("zero_bubble_v_schedule")
     memory = settings.word("zero_bubble_v_schedule_mem_setup", ("half", "min", "zb")) or "half"
     try:
+        if algorithm is not None:
+            canonical_schedule(algorithm)  # checked whether or not a patch reads it
         return framework_schedule(
             vpp,
             pp,
@@ -138,58 +145,47 @@ def _schedule(settings: Settings, pp: int, vpp: int) -> Schedule:
 
 
 def _moe_communication(settings: Settings, architecture: Architecture) -> tuple[bool, int]:
-    """(DeepEP, sync-free stage) as they really run: off without experts or without Primus-Turbo.
-
-    Stage 2 and above switches DeepEP on (Primus, rocm_arg_validation.py).
-    """
+    """(DeepEP, sync-free stage): off without experts or without Primus-Turbo."""
     stage = settings.whole("turbo_sync_free_moe_stage", minimum=0, maximum=3) or 0
-    deepep = settings.flag("use_turbo_deepep") or stage >= 2
     if not architecture.is_moe or not settings.flag("enable_primus_turbo"):
         return False, 0
-    return deepep, stage
+    return settings.flag("use_turbo_deepep"), stage
 
 
 def _recompute(settings: Settings, architecture: Architecture) -> dict[str, Any]:
-    """Recomputation in normal form: full with no layers is none, and selective has no method."""
-    off = {
-        "recompute_granularity": "none",
-        "recompute_method": None,
-        "recompute_num_layers": 0,
-    }
+    """Recomputation as the file says it; `settled` makes one configuration one form."""
     granularity = settings.word("recompute_granularity", _GRANULARITIES) or "none"
+    method = settings.word("recompute_method", _METHODS)
+    layers = settings.whole("recompute_num_layers", minimum=0, maximum=_LAYERS)
     modules = _recompute_modules(settings)
     if granularity == "none" and (
         settings.flag("recompute_activations") or settings.flag("moe_layer_recompute")
     ):
         granularity = "selective"
-    if granularity == "none":
-        return off
-    if granularity == "selective":
-        return off | {"recompute_granularity": "selective", "recompute_modules": modules}
+    stated: dict[str, Any] = {
+        "recompute_granularity": granularity,
+        "recompute_method": None,
+        "recompute_num_layers": 0,
+        "recompute_modules": modules,
+    }
+    if granularity != "full":
+        return stated
     ids = _recompute_ids(settings, architecture)
-    method = settings.word("recompute_method", _METHODS)
-    layers = settings.whole("recompute_num_layers", minimum=0)
     if ids:
         if method is not None:
             raise settings.error(
                 "recompute_layer_ids", f"recompute_method must be null with it, it is {method}"
             )
-        return off | {"recompute_granularity": "full", "recompute_layer_ids": ids}
-    if layers == 0:
-        return off
+        return stated | {"recompute_layer_ids": ids}
     if layers is None:
         raise settings.error(
             "recompute_granularity", "full needs recompute_num_layers or recompute_layer_ids"
         )
-    if method is None:
+    if layers and method is None:
         raise settings.error(
             "recompute_granularity", "full needs recompute_method: block or uniform"
         )
-    return off | {
-        "recompute_granularity": "full",
-        "recompute_method": method,
-        "recompute_num_layers": layers,
-    }
+    return stated | {"recompute_method": method, "recompute_num_layers": layers}
 
 
 def _recompute_ids(settings: Settings, architecture: Architecture) -> tuple[int, ...]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import WorkloadError
-from tasks.resolve.environment import substitute
+from tasks.resolve.environment import substitute, variables_of
 from tasks.resolve.hugging_face import read_config
 from tasks.resolve.merging import Document, Origin
 from tasks.resolve.sources import Kind, PresetSearch, Source
-from tasks.resolve.yaml_file import YamlFile, parse_yaml, read_bytes
+from tasks.resolve.yaml_file import YamlFile, is_regular_file, parse_yaml, read_bytes
 
 _MAX_LENGTH: Final = 32
 """Longest chain of files that extend each other."""
@@ -94,7 +94,7 @@ class ChainLoader:
     ) -> Source:
         """The file `name` that `source` extends: relative to it, else wherever presets are."""
         relative = source.beside(name)
-        if relative.path.is_file():
+        if is_regular_file(relative.path):
             return relative
         found = self.search.locate(name, kind) or self.search.locate(Path(name).name, kind)
         if found is not None:
@@ -110,7 +110,8 @@ def _origins(file: YamlFile, values: dict[str, Any]) -> dict[tuple[str, ...], Or
     def walk(mapping: dict[str, Any], path: tuple[str, ...]) -> None:
         for key, value in mapping.items():
             here = (*path, key)
-            origins[here] = Origin(file.label, ".".join(here), file.line_of(here))
+            variables = variables_of(file, here) if not isinstance(value, dict) else ()
+            origins[here] = Origin(file.label, ".".join(here), file.line_of(here), variables)
             if isinstance(value, dict):
                 walk(value, here)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from pydantic import Field
 
+from projection.legality.rules.values import MAX_SYNC_FREE_STAGE
 from projection.legality.schedule_names import canonical_schedule
 from projection.profiles import at_clock, gpu_profile
 from schemas.cluster import Cluster, MemoryOverheads, MoeImbalance, Network, Stack
@@ -21,12 +22,21 @@ from schemas.model import FrozenModel
 from schemas.search import BenchmarkHost, Budget, LlmSettings, SearchSpec
 from schemas.trial import TrialConfig
 from tasks.resolve.environment import place, search_dotenv, substitute
-from tasks.resolve.file_schema import as_model
+from tasks.resolve.file_schema import as_model, shown
 from tasks.resolve.hardware_file import find_beside, resolve_network
 from tasks.resolve.redaction import redact
 from tasks.resolve.yaml_file import KeyPath, YamlFile, read_yaml
 
 _LARGEST_WORLD: Final = 10**6
+_PINNED_RANGES: Final = {
+    **dict.fromkeys(("tp", "pp", "ep", "etp", "cp", "vpp", "mbs"), (1, _LARGEST_WORLD)),
+    "gbs": (1, 10**12),
+    "recompute_num_layers": (0, 10**6),
+    "sync_free_stage": (0, MAX_SYNC_FREE_STAGE),
+    "target_ep_size": (1, _LARGEST_WORLD),
+}
+"""Least and most a pinned number can be on any cluster; what is legal on this one is for the
+rules."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -51,6 +61,13 @@ class _Reading:
 
     def where(self, *path: str) -> str:
         return place(self.file, path)
+
+    def shown(self, *path: str) -> str:
+        """The value at `path` as a message quotes it."""
+        value: Any = self.values
+        for key in path:
+            value = getattr(value, key)
+        return shown(self.file, path, value)
 
     def sets(self, *path: str) -> bool:
         """Whether the file sets the key at `path` to something."""
@@ -113,7 +130,7 @@ def _gpu(reading: _Reading) -> tuple[GpuProfile, list[YamlFile], list[str]]:
         key = ("target_cluster", "gpu_profile")
         found = find_beside(target.gpu_profile, reading.path)
         if found is None:
-            raise ClusterError(f"{reading.where(*key)}: no such file {target.gpu_profile!r}")
+            raise ClusterError(f"{reading.where(*key)}: no such file {reading.shown(*key)}")
         files.append(read_yaml(found, str(found), ClusterError))
         text = yaml.safe_dump(files[0].document)
     name = target.gpu_arch
@@ -122,7 +139,8 @@ def _gpu(reading: _Reading) -> tuple[GpuProfile, list[YamlFile], list[str]]:
     try:
         gpu = gpu_profile(name, text)
     except ClusterError as reason:
-        raise ClusterError(f"{reading.where(*key)}: {reason}", hint=reason.hint) from reason
+        said = str(reason).replace(f"{name!r:.80}", reading.shown("target_cluster", "gpu_arch"))
+        raise ClusterError(f"{reading.where(*key)}: {said}", hint=reason.hint) from reason
     if target.gpu_clock_mhz is None:
         return gpu, files, []
     notices = []
@@ -181,7 +199,9 @@ def _network(
         if str(reason).startswith("gpus_per_node"):
             nodes = reading.where("target_cluster", "gpus_per_node")
             raise ClusterError(f"{nodes}: {reason}", hint=reason.hint) from reason
-        raise
+        shown_path = reading.shown("target_cluster", "hardware_config")
+        said = str(reason).replace(f"{target.hardware_config!r:.80}", shown_path)
+        raise ClusterError(said, hint=reason.hint) from reason
 
 
 def _check_target(reading: _Reading, target: TargetCluster) -> None:
@@ -195,7 +215,7 @@ def _check_target(reading: _Reading, target: TargetCluster) -> None:
     if not _NAME.fullmatch(target.name):
         raise ClusterError(
             f"{reading.where('target_cluster', 'name')}: a run's folder is named after it, so it is"
-            f" letters, digits, '.', '_' and '-', not {target.name!r:.60}"
+            f" letters, digits, '.', '_' and '-', not {reading.shown('target_cluster', 'name')}"
         )
 
 
@@ -217,11 +237,19 @@ def _pinned(reading: _Reading) -> dict[str, AxisValue]:
     pinned: dict[str, AxisValue] = _either(reading, "pinned", "optimization")
     at: KeyPath = ("pinned",) if reading.sets("pinned") else ("optimization", "pinned")
     trial = as_model(TrialConfig, dict(pinned), reading.file, at)
+    for knob, (least, most) in _PINNED_RANGES.items():
+        value = getattr(trial, knob)
+        if value is not None and not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+            given = shown(reading.file, (*at, knob), value)
+            raise ClusterError(f"{reading.where(*at, knob)}: expected {bound}, got {given}")
     if trial.pp_schedule is not None and trial.pp_schedule != "auto":
         try:
             canonical_schedule(trial.pp_schedule)
         except UserError as reason:
-            raise ClusterError(f"{reading.where(*at, 'pp_schedule')}: {reason}") from reason
+            asked = shown(reading.file, (*at, "pp_schedule"), trial.pp_schedule)
+            said = str(reason).replace(repr(trial.pp_schedule)[:80], asked)
+            raise ClusterError(f"{reading.where(*at, 'pp_schedule')}: {said}") from reason
     values: dict[str, AxisValue] = trial.model_dump(exclude_none=True)
     return values
 

@@ -5,16 +5,17 @@ integers, floats, and `null`; anything else stays text.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from dotenv import dotenv_values
 
 from schemas.errors import UserError
-from tasks.resolve.yaml_file import KeyPath, YamlFile, one_line
+from tasks.resolve.yaml_file import KeyPath, YamlFile, is_regular_file, one_line
 
 _REFERENCE: Final = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")
+_INDEX: Final = re.compile(r"\[[0-9]{1,6}\]")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _WORDS: Final = {"true": True, "false": False, "null": None}
@@ -71,6 +72,36 @@ def substitute(file: YamlFile, env: Mapping[str, str], error: type[UserError]) -
     return document
 
 
+def variables_of(file: YamlFile, path: KeyPath) -> tuple[str, ...]:
+    """The environment variables that the value at `path`, or below it, refers to.
+
+    What came out of one may be a secret, so messages name the variable and not its value.
+    """
+    value: Any = file.document
+    for key in path:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and _INDEX.fullmatch(key) and int(key[1:-1]) < len(value):
+            value = value[int(key[1:-1])]
+    return tuple(dict.fromkeys(_references(value)))
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, str):
+        yield from (one_line(match.group(1)) for match in _REFERENCE.finditer(value))
+
+
+def from_variables(names: Sequence[str]) -> str:
+    """`the value of ${TP}`, as a message says what was given."""
+    return f"the value of {' and '.join(f'${{{name}}}' for name in names)}"
+
+
 def place(file: YamlFile, path: KeyPath) -> str:
     """`file.yaml:12: modules.pre_trainer.overrides.seq_length`, as messages say it."""
     line = file.line_of(path)
@@ -87,7 +118,7 @@ def search_dotenv(env: Mapping[str, str], cwd: Path) -> dict[str, str]:
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     found: dict[str, str] = {}
     for folder in (home, _repository_root(cwd), cwd):
-        if folder is not None and (folder / ".env").is_file():
+        if folder is not None and is_regular_file(folder / ".env"):
             values = dotenv_values(folder / ".env", interpolate=False)
             found |= {key: value for key, value in values.items() if value is not None}
     return found | dict(env)

@@ -3,15 +3,17 @@
 import difflib
 import types
 import typing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ClusterError
-from tasks.resolve.environment import place
+from schemas.wording import problem
+from tasks.resolve.environment import from_variables, place, variables_of
 from tasks.resolve.redaction import is_secret_key, redact_text
 from tasks.resolve.yaml_file import KeyPath, YamlFile
 
+_LONGEST: Final = 60
 _M = TypeVar("_M", bound=BaseModel)
 
 
@@ -27,9 +29,8 @@ def as_model(model: type[_M], document: dict[str, Any], file: YamlFile, at: KeyP
     except ValidationError as reason:  # its text holds the input, which may be a secret
         first = reason.errors()[0]
         path = (*at, *_key_path(known, first["loc"]))
-        problem = first["msg"].removeprefix("Value error, ")
         raise ClusterError(
-            f"{place(file, path)}: {problem}{_shown(path, first['input'])}"
+            f"{place(file, path)}: {problem(first)}{_got(file, path, first['input'])}"
         ) from None
 
 
@@ -54,18 +55,26 @@ def _checked(
         if section is not None and isinstance(value, dict):
             value = _checked(section, value, file, path)
         elif section is not None and not _accepts_scalar(field.annotation):
-            raise ClusterError(
-                f"{place(file, path)}: expected a mapping of keys to values{_shown(path, value)}"
-            )
+            got = _got(file, path, value)
+            raise ClusterError(f"{place(file, path)}: expected a mapping of keys to values{got}")
         known[key] = value
     return known
 
 
-def _shown(path: KeyPath, value: Any) -> str:
+def _got(file: YamlFile, path: KeyPath, value: Any) -> str:
     """`, got …` for a message, unless the value is a mapping or may be a secret."""
     if isinstance(value, dict) or any(is_secret_key(key) for key in path):
         return ""
-    return f", got {redact_text(repr(value)):.60}"
+    return f", got {shown(file, path, value)}"
+
+
+def shown(file: YamlFile, path: KeyPath, value: Any) -> str:
+    """The value at `path` as a message quotes it: cut short, or the variable it came out of."""
+    variables = variables_of(file, path)
+    if variables:
+        return from_variables(variables)
+    text = redact_text(repr(value))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _kinds(annotation: Any) -> tuple[type[BaseModel] | None, bool]:

@@ -9,15 +9,23 @@ from schemas.errors import ClusterError
 from schemas.gpu import GpuProfile
 from tasks.resolve.environment import place
 from tasks.resolve.file_schema import as_model
-from tasks.resolve.yaml_file import YamlFile, read_yaml
+from tasks.resolve.yaml_file import YamlFile, is_regular_file, read_yaml
 
 
 def find_beside(named: str, beside: Path) -> Path | None:
     """The file `named`, as given from the current folder, else beside the file that names it."""
-    for candidate in (Path(named).expanduser(), beside.parent / named):
-        if candidate.is_file():
+    for candidate in (_at_home(named), beside.parent / named):
+        if is_regular_file(candidate):
             return candidate
     return None
+
+
+def _at_home(named: str) -> Path:
+    """The path `named`, `~` being the home directory where there is one."""
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:  # ~somebody, who has no home here
+        return Path(named)
 
 
 def resolve_network(
@@ -38,7 +46,7 @@ def resolve_network(
         stem = Path(named).stem.lower()
         if stem not in gpu_names():
             raise ClusterError(
-                f"{where}: no such file {named!r}, here, beside the cluster file or among the"
+                f"{where}: no such file {named!r:.80}, here, beside the cluster file or among the"
                 f" shipped ones ({', '.join(gpu_names())})"
             )
         notices = []

@@ -29,8 +29,10 @@ def moe_layers(freq: Any, num_layers: int) -> tuple[bool, ...]:
     if isinstance(freq, str) and freq.strip().isdecimal() and len(freq.strip()) <= 6:
         freq = int(freq)
     if isinstance(freq, int) and not isinstance(freq, bool):
-        if freq < 1:
-            raise PatternError(f"expected every how many layers one is MoE, got {freq}")
+        if not 1 <= freq <= MAX_LAYERS:
+            raise PatternError(
+                f"expected every how many layers one is MoE, 1 to {MAX_LAYERS}, got {freq!s:.40}"
+            )
         return tuple(layer % freq == 0 for layer in range(num_layers))
     if isinstance(freq, str):
         freq = parse_pattern(freq)

@@ -14,6 +14,8 @@ class Origin:
     label: str
     key: str
     line: int | None = None
+    variables: tuple[str, ...] = ()
+    """Environment variables its value was put together from."""
 
     def __str__(self) -> str:
         return f"{self.label}{f':{self.line}' if self.line else ''}: {one_line(self.key)}"

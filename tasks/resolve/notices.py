@@ -104,6 +104,18 @@ def ineffective(settings: Settings, architecture: Architecture) -> Iterator[str]
         for key in ("use_turbo_deepep", "turbo_sync_free_moe_stage"):
             if settings.raw(key) not in (None, False, 0):
                 yield f"{settings.where(key)}: no effect without enable_primus_turbo: true"
+    layers = settings.whole("recompute_num_layers", minimum=0)
+    if layers is not None and layers > architecture.num_layers:
+        yield (
+            f"{settings.where('recompute_num_layers')}: {layers} is more than the"
+            f" {architecture.num_layers} layers of the model; all of a stage are recomputed"
+        )
+    every = settings.raw("moe_layer_freq")
+    if architecture.is_moe and isinstance(every, int) and every > architecture.num_layers:
+        yield (
+            f"{settings.where('moe_layer_freq')}: {every} is more than the"
+            f" {architecture.num_layers} layers of the model; only the first is MoE"
+        )
     if not settings.flag("use_precision_aware_optimizer"):
         for key in ("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype"):
             if settings.raw(key) not in (None, "fp32"):

@@ -64,11 +64,12 @@ def precision_of(settings: Settings) -> Precision:
         "fp8_param_gather": settings.flag("fp8_param_gather"),
         "grad_reduce_in_bf16": settings.flag("grad_reduce_in_bf16"),
     }
+    states = {  # checked whether or not they count
+        "main_grads_dtype": settings.word("main_grads_dtype", ("fp32", "bf16")) or "fp32",
+        "main_params_dtype": settings.word("main_params_dtype", ("fp32", "fp16")) or "fp32",
+        "exp_avg_dtype": settings.word("exp_avg_dtype", _STATE_DTYPES) or "fp32",
+        "exp_avg_sq_dtype": settings.word("exp_avg_sq_dtype", _STATE_DTYPES) or "fp32",
+    }
     if settings.flag("use_precision_aware_optimizer"):
-        fields |= {
-            "main_grads_dtype": settings.word("main_grads_dtype", ("fp32", "bf16")) or "fp32",
-            "main_params_dtype": settings.word("main_params_dtype", ("fp32", "fp16")) or "fp32",
-            "exp_avg_dtype": settings.word("exp_avg_dtype", _STATE_DTYPES) or "fp32",
-            "exp_avg_sq_dtype": settings.word("exp_avg_sq_dtype", _STATE_DTYPES) or "fp32",
-        }
+        fields |= states
     return Precision.model_validate(fields)

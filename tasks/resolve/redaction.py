@@ -9,10 +9,16 @@ _PART: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _ALWAYS: Final = frozenset(
     {"secret", "secrets", "password", "passwords", "passwd", "credential", "credentials", "apikey"}
 )
-_KEY_OWNERS: Final = frozenset({"api", "access", "private", "secret", "auth", "license", "ssh"})
-_TOKEN_OWNERS: Final = frozenset(
-    {"api", "access", "auth", "bearer", "hf", "hub", "wandb", "refresh"}
+_NO_SECRET_TOKENS: Final = frozenset(
+    {
+        *("bos", "cls", "eod", "eom", "eos", "fim", "mask", "null", "pad", "sep", "unk"),
+        *("image", "num", "per", "special", "stop", "vocab"),
+    }
 )
+"""Whose tokens are a text's, not an account's."""
+_KEY_OWNERS: Final = frozenset({"api", "access", "private", "secret", "auth", "license", "ssh"})
+_VARIABLE_ENDS: Final = frozenset({"key", "keys", "pat"})
+_PASSWORDS: Final = frozenset({"pass", "pwd", "passphrase", "passcode"})
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _VARIABLE: Final = re.compile(r"\$\{([^:{}]+)")
 _LOOKS_SECRET: Final = re.compile(r"\b(sk|hf|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")
@@ -21,7 +27,7 @@ _LOOKS_SECRET: Final = re.compile(r"\b(sk|hf|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")
 def is_secret_key(key: str) -> bool:
     """Whether a setting's name says that its value is a secret.
 
-    `tokenizer_model`, `max_tokens` and `eod_token` are not; `token`, `hf_token`, `api_key` are.
+    `tokenizer_model`, `max_tokens` and `eod_token` are not; `token`, `github_token`, `api_key` are.
     """
     parts = [part.lower() for part in _PART.findall(key)]
     if not parts:
@@ -31,8 +37,22 @@ def is_secret_key(key: str) -> bool:
         return True
     if last in {"key", "keys"}:
         return owner is None or owner in _KEY_OWNERS
-    return last in {"token", "tokens"} and (
-        owner in _TOKEN_OWNERS if owner is not None else last == "token"
+    return last == "token" and owner not in _NO_SECRET_TOKENS
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable's name says that its value is a secret.
+
+    Wider than for settings, of which a workload has many called a key: AZURE_KEY, DB_PASS and
+    OPENAI_KEY_2 are, TOKENIZER_PATH and PAD_TOKEN are not.
+    """
+    parts = [part.lower() for part in _PART.findall(name) if not part.isdigit()]
+    if len(parts) < 2:  # PWD is the current folder, and KEY anything
+        return bool(parts) and (is_secret_key(parts[0]) or parts[0].endswith("password"))
+    return (
+        is_secret_key("_".join(parts))
+        or parts[-1] in _VARIABLE_ENDS
+        or not _PASSWORDS.isdisjoint(parts)
     )
 
 
@@ -70,5 +90,7 @@ def secret_references(
     if isinstance(value, dict):
         for key, item in value.items():
             yield from secret_references(item, (*path, key))
-    elif isinstance(value, str) and any(is_secret_key(name) for name in _VARIABLE.findall(value)):
+    elif isinstance(value, str) and any(
+        is_secret_variable(name) for name in _VARIABLE.findall(value)
+    ):
         yield path, value

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from schemas.errors import WorkloadError
 from tasks.resolve.shipped import PRESETS
 from tasks.resolve.unsupported import refuse_name
+from tasks.resolve.yaml_file import is_regular_file
 
 Kind = Literal["models", "modules"]
 _WORDS: Final = {"models": "model preset", "modules": "module preset"}
@@ -53,7 +54,7 @@ class PresetSearch:
     def locate(self, name: str, kind: Kind) -> Source | None:
         """The preset called `name` in the first place that has it."""
         for source in self._candidates(name, kind):
-            if source.path.is_file() and not self._is_workload(source):
+            if is_regular_file(source.path) and not self._is_workload(source):
                 return source
         return None
 
@@ -71,7 +72,7 @@ class PresetSearch:
         names = [source.path.name for source in shipped_presets(kind)]
         near = difflib.get_close_matches(Path(name).name, names, n=1, cutoff=0.6)
         raise WorkloadError(
-            f"{asked_by}: there is no {_WORDS[kind]} {name!r} beside the workload,"
+            f"{asked_by}: there is no {_WORDS[kind]} {name!r:.80} beside the workload,"
             " in --model-path or among the shipped ones"
             + (f"; did you mean {near[0]!r}?" if near else "")
             + (f" ({chain})" if chain else "")
@@ -86,6 +87,8 @@ class PresetSearch:
         return not any(real.is_relative_to(folder) for folder in folders)
 
     def _candidates(self, name: str, kind: Kind) -> Iterable[Source]:
+        if "\0" in name:  # no file can be called so, and asking for one raises
+            return
         for spelling in _spellings(name):
             if Path(spelling).is_absolute():
                 yield Source(Path(spelling), spelling)
@@ -108,8 +111,12 @@ class PresetSearch:
             return False
         if source.path.resolve() == self.workload.path.resolve():
             return True
-        with source.path.open("rb") as stream:
-            return any(line.startswith(b"modules:") for line in stream.read(1 << 20).splitlines())
+        try:
+            with source.path.open("rb") as stream:
+                head = stream.read(1 << 20)
+        except OSError:  # reading it as a preset says what is wrong
+            return False
+        return any(line.startswith(b"modules:") for line in head.splitlines())
 
 
 def _spellings(name: str) -> list[str]:

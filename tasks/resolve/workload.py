@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from schemas.architecture import Architecture
 from schemas.errors import WorkloadError
+from schemas.wording import problem
 from schemas.workload import Workload
 from tasks.resolve.architecture import architecture_of
 from tasks.resolve.baseline import baseline_of
@@ -40,7 +41,7 @@ def resolve_workload(
     except ValidationError as reason:
         first = reason.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise WorkloadError(f"{path}: {key}: {first['msg']}") from reason
+        raise WorkloadError(f"{path}: {key}: {problem(first)}") from reason
 
 
 def architecture_from(resolved: Resolved) -> Architecture:

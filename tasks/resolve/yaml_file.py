@@ -6,6 +6,7 @@ text. Duplicate keys, keys that are not text, alias bombs and deep nesting are r
 
 import hashlib
 import math
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -49,17 +50,28 @@ class YamlFile:
         return None
 
 
+def is_regular_file(path: Path) -> bool:
+    """Whether a file is there to be read; a name no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: Path, label: str, error: type[UserError]) -> bytes:
     """The bytes of a regular file of at most `MAX_BYTES`, or `error` saying why not."""
     try:
-        if not path.is_file():
-            what = "is a directory" if path.is_dir() else "no such file"
-            raise error(f"{label}: {what}")
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "is a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise error(f"{label:.200}: {what}")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError as reason:
+        raise error(f"{label:.200}: no such file") from reason
     except (OSError, ValueError) as reason:
         text = reason.strerror if isinstance(reason, OSError) else "not a usable path"
-        raise error(f"{label}: cannot be read: {text}") from reason
+        raise error(f"{label:.200}: cannot be read: {text}") from reason
     if len(data) > MAX_BYTES:
         raise error(f"{label}: larger than {MAX_BYTES // 1024} KiB, which no configuration is")
     return data

@@ -5,6 +5,7 @@ what is illegal is left out with its reason, and what is the same configuration 
 candidate is left out before any budget is counted.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -55,11 +56,11 @@ class SeedPlan:
 def plan_seeds(workload: Workload, cluster: Cluster, search: SearchSpec) -> SeedPlan:
     """Every rule's candidates, in the order of the rules.
 
-    The first is the baseline exactly as the file says, legal or not; all others are legal
-    proposals. Each candidate's request is what differs from the workload.
+    The first is the baseline exactly as the file says but for pinned knobs, legal or not; all
+    others are legal proposals. Each candidate's request is what differs from the workload.
 
     Raises:
-        ClusterError: the search pins a knob that does not exist.
+        ClusterError: the search pins a knob that does not exist, or nothing legal has the pins.
     """
     anchor = Anchor.of(LegalSpace(workload, cluster, search))
     candidates: dict[str, Candidate] = {}
@@ -78,6 +79,19 @@ def plan_seeds(workload: Workload, cluster: Cluster, search: SearchSpec) -> Seed
     return SeedPlan(tuple(candidates.values()), tuple(skipped.values()))
 
 
+def skipped_notes(plan: SeedPlan) -> tuple[str, ...]:
+    """One line per rule that refused seeds: how many, and an example. Most refused first."""
+    examples: dict[str, SkippedSeed] = {}
+    for seed in plan.skipped:
+        examples.setdefault(seed.violation.code, seed)
+    counts = Counter(seed.violation.code for seed in plan.skipped)
+    return tuple(
+        f"{code}: {count} {'seed' if count == 1 else 'seeds'} not proposed, for example"
+        f" {examples[code].candidate.tag}: {examples[code].violation.reason}"
+        for code, count in counts.most_common()
+    )
+
+
 def seed_plan(workload: Workload, cluster: Cluster, search: SearchSpec) -> list[Candidate]:
     """The seeds in the order in which a budget takes them, the baseline first.
 
@@ -94,4 +108,5 @@ __all__ = [
     "order_for_budget",
     "plan_seeds",
     "seed_plan",
+    "skipped_notes",
 ]

@@ -11,6 +11,7 @@ from projection.legality.normal_form import stage_capacity
 from schemas.legality import Violation
 from schemas.trial import Candidate, NormalTrial, TrialConfig
 from schemas.workload import Workload
+from tasks.seed_plan.pins import refuse_impossible_pins, with_pins
 
 ZERO1 = {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
 """Optimizer state sharded over data parallelism."""
@@ -30,10 +31,13 @@ class Anchor:
 
         A baseline that is illegal on this cluster would make every seed illegal with it. Whether it
         fits in memory is not asked.
+
+        Raises:
+            ClusterError: the pinned knobs leave nothing legal.
         """
+        refuse_impossible_pins(space)
         workload, context = space.context.workload, space.context
-        pinned: dict[str, Any] = dict(context.pinned)
-        trial = normalise(TrialConfig(**pinned), workload)
+        trial = normalise(with_pins(space), workload)
         if not judge(trial, context).legal:
             offers = nearest(trial, space, limit=1)
             trial = normalise(offers[0].config, workload) if offers else trial

@@ -22,8 +22,8 @@ def grid(anchor: Anchor) -> Iterator[Candidate]:
     """Every shape of the reduced axes, each as the legal trial most like the workload.
 
     Shapes that move fewer axes come first, and among them those that leave CP alone (it pays at
-    long sequences), then TP, then EP. A shape with no legal trial is proposed as it is, so that its
-    reason is recorded.
+    long sequences), then TP, then EP. A shape with no legal trial is proposed as it is, so that the
+    plan has its reason.
     """
     legal = occurring_values(anchor.space.root())
     own = tuple(getattr(anchor.trial, axis) for axis in SHAPE)

@@ -7,7 +7,6 @@ from typing import Any
 from projection.legality.normal_form import split_of
 from projection.legality.rules.batch import MICRO_BATCHES
 from projection.legality.rules.pipeline import MAX_VPP
-from projection.legality.schedule_names import splits_backward
 from projection.legality.split import largest_stage
 from schemas.trial import Candidate
 from tasks.seed_plan.anchor import Anchor
@@ -69,4 +68,4 @@ def _recomputes(anchor: Anchor) -> tuple[str, ...]:
     trial = anchor.trial
     if trial.recompute_granularity != "full":
         kinds.remove(trial.recompute_granularity)
-    return (_KEEP, *([] if splits_backward(trial.pp_schedule) else kinds))
+    return (_KEEP, *([] if trial.splits_backward else kinds))

@@ -8,8 +8,8 @@ _EARLY = 3
 """Candidates of one rule that may come before every rule has had its first."""
 
 
-def order_for_budget(candidates: Sequence[Candidate], budget: int | None = None) -> list[Candidate]:
-    """Candidates by expected value, cut to `budget` (None: all).
+def order_for_budget(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates by expected value, for a budget to cut.
 
     `candidates` come by rule, the rules by what is expected of them, and within a rule the most
     promising first. The baseline is first; then each rule's first candidate, then the second and
@@ -22,4 +22,4 @@ def order_for_budget(candidates: Sequence[Candidate], budget: int | None = None)
         found[turn] for turn in range(_EARLY) for found in by_rule.values() if turn < len(found)
     ]
     ordered.extend(candidate for found in by_rule.values() for candidate in found[_EARLY:])
-    return ordered if budget is None else ordered[:budget]
+    return ordered

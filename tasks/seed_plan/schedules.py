@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from projection.legality.schedule_names import splits_backward
-from schemas.trial import Candidate, Schedule
+from schemas.trial import SPLIT_BACKWARD, Candidate, Schedule
 from tasks.seed_plan.anchor import Anchor
 from tasks.seed_plan.single_axis import recompute_changes
 
@@ -34,7 +33,7 @@ def schedules(anchor: Anchor) -> Iterator[Candidate]:
     for schedule, vpp, why in _SWEEP:
         changes = {"pp_schedule": schedule, "vpp": vpp}
         tag = f"{schedule}-vpp{vpp}" if vpp > 1 else schedule
-        if splits_backward(schedule):
+        if schedule in SPLIT_BACKWARD:
             changes |= recompute_changes("none", host)
         yield host.seed("schedule", tag, f"{why}{at}", **changes)
 

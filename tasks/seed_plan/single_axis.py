@@ -3,21 +3,31 @@
 from collections.abc import Iterator
 from typing import Any
 
+from projection.legality import normalise
 from projection.legality.normal_form import stage_capacity
 from projection.legality.schedule_names import plain_schedule
-from schemas.trial import Candidate, TrialConfig
+from schemas.trial import Candidate
 from tasks.seed_plan.anchor import ZERO1, Anchor
+from tasks.seed_plan.pins import with_pins
 
 
 def baseline(anchor: Anchor) -> Iterator[Candidate]:
-    """Rule 1: the workload exactly as its file says; and the anchor, where that is another."""
+    """Rule 1: the workload exactly as its file says; and the anchor, where that is another.
+
+    A pinned knob is never left at another value: the workload's own configuration then has it too.
+    """
+    config = with_pins(anchor.space)
+    said = ", ".join(
+        f"{knob} {value}" for knob, value in config.model_dump(exclude_none=True).items()
+    )
+    pinned = f"with the pinned {said}" if said else "unchanged"
     yield Candidate(
-        config=TrialConfig(),
+        config=config,
         rule="baseline",
-        why="the workload's own configuration, unchanged",
+        why=f"the workload's own configuration, {pinned}",
         tag="baseline",
     )
-    if anchor.trial != anchor.workload.baseline:
+    if anchor.trial != normalise(config, anchor.workload):
         yield anchor.seed(
             "baseline", "anchor", "the proposable configuration nearest to the workload's own"
         )

@@ -1,7 +1,6 @@
 """A run that died anywhere ends, once resumed, where an uninterrupted one ends."""
 
-import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +11,12 @@ from flows.requests import ResumeRequest, TuneRequest
 from flows.tune import resume, tune
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunFinished, RunInterrupted, RunResumed, TrialScored
-from storage import Entry, EventLog, State
-from storage.layout import blobs_prefix
+from storage import EventLog, State
+from storage.backends.lease import Owner
+from storage.layout import blobs_prefix, lease_key
+from tests.end_to_end.cutting import but_export, cut, decided
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
-
-
-def but_export(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Runs every stage but the last, which only draws files from the log."""
-    return None if name == "export" else step(*args)
-
-
-def cut(whole: Uninterrupted, events: int, store: Path) -> None:
-    """The first `events` events of a run, in a store where the rest never happened."""
-    blobs = blobs_prefix(whole.run_id)
-    shutil.copytree(whole.store / blobs, store / blobs)
-    with EventLog.create(store, whole.run_id) as log:
-        kept = whole.records[:events]
-        log.append([Entry(event, at.round, at.trial) for at, event in kept], expected_seq=0)
-
-
-def decided(state: State) -> dict[int, Any]:
-    """What became of each trial, without when or from where."""
-    return {
-        number: (
-            trial.proposed,
-            trial.rejected,
-            trial.scored and trial.scored.evaluation,
-        )
-        for number, trial in state.trials.items()
-    }
 
 
 def continued(whole: Uninterrupted, events: int, store: Path) -> State:
@@ -119,8 +94,12 @@ def test_another_search_is_not_a_continuation(
     ("inputs", "says"),
     [
         ({"nodes": 8}, "cluster.num_nodes: 4 → 8"),
-        ({"overrides": {"seq_length": 4096}}, "workload"),
-        ({"overrides": {"micro_batch_size": 1}}, "workload"),
+        ({"overrides": {"seq_length": 4096}}, "workload.seq_length: 8192 → 4096"),
+        ({"overrides": {"micro_batch_size": 1}}, "workload.baseline.mbs: 2 → 1"),
+        (
+            {"overrides": {"log_interval": 7}},
+            "workload.modules.pre_trainer.overrides.log_interval: None → 7",
+        ),
     ],
 )
 def test_other_files_are_not_a_continuation(
@@ -137,6 +116,63 @@ def test_other_files_are_not_a_continuation(
     }
     with pytest.raises(SpecChanged, match=says):
         tune(uninterrupted.request.model_copy(update=update))
+
+
+def test_another_path_a_comment_and_another_experiment_name_are_the_same_job(
+    uninterrupted: Uninterrupted, tmp_path: Path
+):
+    store = tmp_path / "store"
+    cut(uninterrupted, 20, store)
+    workload, cluster = write_inputs(tmp_path)
+    text = workload.read_text().replace("mixtral-pretrain", "second-attempt")
+    workload.write_text("# tried again\n" + text)
+    update = {
+        "store": str(store),
+        "resume": True,
+        "workload": workload,
+        "target_cluster": cluster,
+        "out_dir": tmp_path / "out",
+    }
+    run_id = tune(uninterrupted.request.model_copy(update=update))
+    assert run_id == uninterrupted.run_id
+    # What is exported is the run's own, as refold export would write it again.
+    assert "mixtral-pretrain" in (tmp_path / "out" / "recipe" / "workload.yaml").read_text()
+
+
+def test_a_damaged_run_keeps_no_other_from_being_resumed(
+    uninterrupted: Uninterrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    cut(uninterrupted, 20, tmp_path)
+    later = uninterrupted.run_id.replace(uninterrupted.run_id[:4], "2999", 1)
+    cut(replace(uninterrupted, run_id=later), 20, tmp_path, blobs_of=uninterrupted.run_id)
+    for blob in (tmp_path / blobs_prefix(later)).iterdir():
+        blob.write_bytes(b"not what was stored")
+    update = {"store": str(tmp_path), "resume": True}
+    request = uninterrupted.request.model_copy(update=update)
+    assert tune(request, stage=but_export) == uninterrupted.run_id
+    assert f"warning: --resume passes over run {later}: " in capsys.readouterr().err
+
+
+def test_when_no_unfinished_run_can_be_read_it_says_so(
+    uninterrupted: Uninterrupted, tmp_path: Path
+):
+    cut(uninterrupted, 20, tmp_path)
+    for blob in (tmp_path / blobs_prefix(uninterrupted.run_id)).iterdir():
+        blob.write_bytes(b"not what was stored")
+    update = {"store": str(tmp_path), "resume": True}
+    with pytest.raises(UserError, match="can be read"):
+        tune(uninterrupted.request.model_copy(update=update))
+
+
+def test_who_held_the_run_before_is_said(
+    uninterrupted: Uninterrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    cut(uninterrupted, 20, tmp_path)
+    gone = Owner(pid=4711, process_started="0", host="node1", since=uninterrupted.state.started_at)
+    record = tmp_path / f"{lease_key(uninterrupted.run_id)}.json"
+    record.write_text(gone.model_dump_json())
+    resume(ResumeRequest(run=uninterrupted.run_id, store=str(tmp_path)), stage=but_export)
+    assert "was held by process 4711 on host node1" in capsys.readouterr().err
 
 
 def test_with_nothing_unfinished_there_is_nothing_to_resume(

@@ -196,20 +196,48 @@ def test_show_events_lists_them_all_in_order(refold: Run):
 def test_verify_passes_an_intact_run_and_fails_a_changed_one(refold: Run, tmp_path: Path):
     refold("tune", *FILES, *LIMITS)
     assert refold("verify", "latest").code == 0
-    segments = sorted(tmp_path.glob(".refold/runs/*/events/*.parquet"))
-    data = bytearray(segments[3].read_bytes())
+    segments = tmp_path.glob(".refold/runs/*/events/*.parquet")
+    largest = max(segments, key=lambda path: path.stat().st_size)  # the proposals
+    data = bytearray(largest.read_bytes())
     data[len(data) // 2] ^= 1
-    segments[3].write_bytes(data)
+    largest.write_bytes(data)
     done = refold("verify", "latest", "--json")
     assert done.code == 4
     assert json.loads(done.out)["ok"] is False
     assert refold("show", "latest").code == 4
+    said = refold("verify", "latest").out
+    assert said.startswith("DAMAGED: ")
+    assert "are intact" not in said
+
+
+def test_every_reader_of_a_run_without_an_anchored_head_warns(refold: Run, tmp_path: Path):
+    refold("tune", *FILES, *LIMITS, "--seed-budget", 1)
+    assert "no head is anchored" not in refold("show", "latest").err
+    (head,) = [path for path in (tmp_path / ".refold" / "heads").iterdir() if path.is_file()]
+    kept = head.read_bytes()
+    for verb in ("show", "export", "resume"):
+        head.unlink(missing_ok=True)
+        assert "no head is anchored" in refold(verb, "latest").err, verb
+    head.write_bytes(kept)
+
+
+def test_an_out_dir_that_cannot_be_is_refused_before_the_search(refold: Run, tmp_path: Path):
+    (tmp_path / "file").touch()
+    done = refold("tune", *FILES, *LIMITS, "--out-dir", "file")
+    assert done.code == 2
+    assert done.err.startswith("refold: file: cannot be written")
+    assert refold("runs", "--json").out.strip() == "[]"
+
+
+def test_one_candidate_is_not_called_candidates(refold: Run):
+    done = refold("tune", *FILES, *LIMITS, "--seed-budget", 1)
+    assert "round         1 candidate from" in done.err
 
 
 @pytest.mark.parametrize("verb", ["show", "export", "verify", "resume"])
 def test_a_run_that_is_not_there_is_named(refold: Run, verb: str):
     done = refold(verb, "nothing-like-it")
-    assert done.code == 4
+    assert done.code == 2
     assert "nothing-like-it" in done.err
 
 

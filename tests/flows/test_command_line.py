@@ -1,5 +1,6 @@
 """The command line as such: what it offers, how fast it starts, and how it ends."""
 
+import errno
 import json
 import resource
 import subprocess
@@ -13,6 +14,7 @@ from typer.main import get_command
 from flows.cli import app
 from flows.verbs import Verbs
 from schemas import errors
+from tests.end_to_end.files import write_inputs
 from tests.flows.command import PROGRAM, ROOT, command_line, environment, refold
 
 FILES = ["WORKLOAD", "CLUSTER", "--model-path", "--json"]
@@ -30,7 +32,7 @@ OFFERED = {
     "signature": [*FILES, "--gemm-backend"],
     "project": [
         "[WORKLOAD]", "[CLUSTER]", "--set", "--batch", "--model-path", "--gemm-backend",
-        "--memory-regime", "--json",
+        "--memory-regime", "--explain", "--equation", "--json",
     ],
     "runs": ["--store", "--json"],
     "show": ["RUN", "--store", "--events", "--json"],
@@ -136,6 +138,21 @@ def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
         (["project", "--batch", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
         (["project", "w.yaml"], "name a WORKLOAD and a CLUSTER"),
         (["check", "nowhere.yaml", "nowhere.yaml"], "nowhere.yaml"),
+        (["runs", "--store", ""], "'--store': is empty"),
+        (["runs", "--store", "x" * 300], "more than 255 bytes"),
+        (["export", "latest", "--out-dir", " "], "'--out-dir': is empty"),
+        (["resume", "latest", "--out-dir", ""], "'--out-dir': is empty"),
+        (["workloads", ""], "is empty"),
+        (["check", "w.yaml", "c.yaml", "--model-path", ""], "'--model-path': is empty"),
+        (["collective", "allreduce", "0", "--gpu", "mi355x", "--gpus", "8"], "between 1 and 2^60"),
+        (["collective", "allreduce", "9" * 400, "--gpu", "mi355x", "--gpus", "8"], "2^60 bytes"),
+        (["collective", "allreduce", "1", "--gpu", "mi355x", "--gpus", "9" * 30], "--gpus"),
+        (["schedule", "--schedule", "1f1b", "--pp", "100000", "--microbatches", "2"], "1024"),
+        (
+            ["schedule", "--schedule", "1f1b", "--pp", "1024", "--microbatches", "2000"],
+            "may hold 200,000",
+        ),
+        (["show", "nothing-like-it"], "no run 'nothing-like-it'"),
     ],
 )
 def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
@@ -208,9 +225,89 @@ def test_every_error_of_ours_ends_with_its_code_and_says_what_to_do(
     assert shown == "refold: what went wrong\n  do this\n"
 
 
-def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(ZeroDivisionError):
-        ending(ZeroDivisionError("a bug"), capsys)
+def test_a_bug_keeps_its_traceback_and_has_a_code_of_its_own(capsys: pytest.CaptureFixture[str]):
+    code, shown = ending(ZeroDivisionError("a bug"), capsys)
+    assert code == 70
+    assert "Traceback" in shown
+    assert "ZeroDivisionError: a bug" in shown
+    assert shown.splitlines()[-1].startswith("refold: this is a bug in Refold")
+
+
+def test_a_full_disk_anywhere_is_the_environment(capsys: pytest.CaptureFixture[str]):
+    code, shown = ending(OSError(errno.ENOSPC, "No space left on device", "some/file"), capsys)
+    assert (code, shown) == (3, "refold: some/file: No space left on device\n")
+
+
+LONG_OUTPUT = ("schedule", "--schedule", "1f1b", "--pp", "512", "--microbatches", "8")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("runs",), LONG_OUTPUT])
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(
+    arguments: tuple[str, ...], tmp_path: Path
+):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command_line(*arguments),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "refold: the output cannot be written: No space left on device\n"
+
+
+def closed(redirection: str, *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *command_line(*arguments)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_closed_stdout_is_one_line_and_exit_code_3(tmp_path: Path):
+    done = closed(">&-", "runs", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("refold: standard output is closed")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_closed_stderr_puts_nothing_on_stdout(tmp_path: Path):
+    done = closed("2>&-", "show", "nothing", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("which", ["--out-dir", "--workload"])
+def test_a_name_that_a_run_cannot_record_is_refused_before_there_is_a_run(
+    which: str, tmp_path: Path
+):
+    write_inputs(tmp_path)
+    (tmp_path / "wé.yaml").write_text((tmp_path / "workload.yaml").read_text())
+    names = {"--workload": "workload.yaml", "--target-cluster": "cluster.yaml"}
+    names[which] = "wé.yaml" if which == "--workload" else "oé"
+    ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    arguments = [word for pair in names.items() for word in pair]
+    done = refold("tune", *arguments, "--no-prefect", cwd=tmp_path, env=ascii_only)
+    assert done.returncode == 2
+    assert "is not text in this locale's encoding" in done.stderr
+    assert not (tmp_path / ".refold").exists()
+
+
+def test_where_the_terminal_has_no_unicode_json_is_still_json(tmp_path: Path):
+    write_inputs(tmp_path)
+    ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    arguments = ("axes", "workload.yaml", "cluster.yaml")
+    plain = refold(*arguments, "--why", cwd=tmp_path, env=ascii_only)
+    assert plain.returncode == 0
+    assert plain.stdout.isascii()
+    there = refold(*arguments, "--json", cwd=tmp_path, env=ascii_only)
+    here = refold(*arguments, "--json", cwd=tmp_path)
+    assert json.loads(there.stdout) == json.loads(here.stdout)
 
 
 def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]):

@@ -155,6 +155,52 @@ def test_a_batch_with_a_bad_line_answers_the_others_and_exits_2(refold: Run, tmp
     assert done.err.startswith("refold: 1 of the lines could not be answered")
 
 
+def test_a_line_of_a_batch_that_is_not_text_or_too_deep_costs_only_its_own_answer(
+    refold: Run, tmp_path: Path
+):
+    questions = tmp_path / "questions.jsonl"
+    lines = [b'{"set": {"mbs": 1}}', b"\xff\xfe", b'{"a":' * 30000, b"9" * 5000]
+    lines += [b'{"set": {"pp": "%s"}}' % (b"x" * 5000), b'{"set": {"mbs": 1}}']
+    questions.write_bytes(b"\n".join(lines))
+    done = refold("project", *PAIR, "--batch", questions)
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 2
+    assert [answer.get("line") for answer in answers] == [None, 2, 3, 4, 5, None]
+    assert "not UTF-8" in answers[1]["error"]
+    assert "nested too deep" in answers[2]["error"]
+    assert all(len(answer["error"]) < 200 for answer in answers[1:5])
+
+
+def test_a_group_of_one_gpu_has_nothing_to_send(refold: Run):
+    assert refold("collective", "allreduce", "1MB", "--gpus", 1, "--gpu", "mi355x").code == 0
+
+
+@pytest.mark.parametrize("knob", ["tp", "cp", "pp", "ep", "etp"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_placement_refuses_sizes_below_one(refold: Run, knob: str, value: int):
+    done = refold("placement", *PAIR, "--set", f"{knob}={value}")
+    assert done.code == 2
+    assert knob in done.err
+
+
+def test_a_value_that_is_empty_or_long_is_refused_in_one_short_line(refold: Run):
+    empty = refold("check", *PAIR, "--set", "pp=")
+    assert (empty.code, empty.err.splitlines()[0]) == (2, "refold: --set 'pp=' has no value")
+    for text in ("pp=" + "9" * 5000, "9" * 5000, "x" * 5000 + "=1", "fp8=" + "x" * 5000):
+        done = refold("check", *PAIR, "--set", text)
+        assert done.code == 2
+        assert len(done.err.splitlines()[0]) < 200
+    for arguments in (
+        ("schedule", "--pp", 4, "--microbatches", 4, "x" * 5000, "--pq"),
+        ("schedule", "--pp", "x" * 5000, "--microbatches", 4),
+        ("collective", "allreduce", "x" * 5000, "--gpu", "mi355x", "--gpus", 8),
+        ("collective", "x" * 5000, "1", "--gpu", "mi355x", "--gpus", 8),
+    ):
+        done = refold(*arguments)
+        assert done.code == 2
+        assert len(done.err.splitlines()[0]) < 300
+
+
 def test_placement_says_which_groups_span_nodes(refold: Run):
     groups = json.loads(refold("placement", *PAIR, "--json").out)
     assert groups["ep"] == {"size": 8, "ranks_per_node": 8, "num_nodes": 1, "num_pods": 1}
@@ -320,6 +366,10 @@ def test_schedule_writes_a_picture_and_a_trace_of_all_memory(refold: Run, tmp_pa
         ("schedule", "--schedule", "zero-bubble", "--pp", 4, "--vpp", 3, "--microbatches", 8),
         ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml", "--dry-run",
          "--mode", "memory-real"),
+        ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml", "--dry-run",
+         "--mode", "full"),
+        ("tune", "--workload", "workload.yaml", "--target-cluster", "cluster.yaml",
+         "--out-dir", ""),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(refold: Run, arguments: tuple[object, ...]):

@@ -9,7 +9,7 @@ from projection.collectives import price
 from projection.gemm import gemm_model
 from projection.gemm.origami import OrigamiGemm, unavailable_reason
 from projection.gemm.tile import TileGemm
-from projection.kernels import KernelModels, gemm_factor, operation_ms
+from projection.kernels import KernelModels, gemm_factor
 from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
 from projection.placement import Placement
 from projection.profiles import achievable, at_clock, gpu_names, gpu_profile, network_profile
@@ -92,15 +92,6 @@ def test_another_placement_shares_the_memory_but_not_the_group() -> None:
     other = one.with_placement(models(tp=1).placement)
     assert other.collective(op).time_ms == 0
     assert one.collective(op).time_ms == eight
-
-
-def test_operation_ms_prices_every_kind() -> None:
-    m = models()
-    tp = Collective("tp", "allreduce", 1e8, "tp")
-    assert operation_ms(GEMM, m) == m.gemm_ms(GEMM)
-    assert operation_ms(CORE, m) == m.attention_ms(CORE, backward=False)
-    assert operation_ms(MemoryPass("norm", 1e9), m) == m.pass_ms(MemoryPass("norm", 1e9))
-    assert operation_ms(tp, m) == m.collective(tp).time_ms
 
 
 def raised(gpu: GpuProfile, lever: str, factor: float) -> GpuProfile:
@@ -211,8 +202,13 @@ def test_every_shipped_gpu_prices_everything(name: str) -> None:
     gemm = gemm_model(gpu, "auto")
     placement = Placement(cluster, tp=8, cp=1, pp=1, dp=2, ep=16, etp=1, edp=1)
     m = KernelModels(gpu, achievable(gpu, gemm.name), gemm, network, placement)
-    ops = [GEMM, CORE, MemoryPass("norm", 1e9), Collective("a2a", "alltoall", 1e8, "ep")]
-    assert all(0 < operation_ms(op, m) < 1000 for op in ops)
+    times = (
+        m.gemm_ms(GEMM),
+        m.attention_ms(CORE, backward=False),
+        m.pass_ms(MemoryPass("norm", 1e9)),
+        m.collective(Collective("a2a", "alltoall", 1e8, "ep")).time_ms,
+    )
+    assert all(0 < time < 1000 for time in times)
 
 
 def test_gemm_factor_goes_by_precision_direction_and_kind_of_kernel() -> None:

@@ -1,3 +1,4 @@
+import time
 from itertools import product
 
 import pytest
@@ -11,6 +12,12 @@ from schemas.cluster import Cluster
 from schemas.errors import UserError
 
 NAMES: tuple[GroupName, ...] = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
+
+
+def domain_of(placement: Placement, stage_from: int, stage_to: int) -> str:
+    """The widest domain that activations between two pipeline ranks cross."""
+    group = placement.p2p_group(stage_from, stage_to)
+    return "cluster" if group.num_pods > 1 else "pod" if group.num_nodes > 1 else "node"
 
 
 def cluster(
@@ -141,7 +148,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
             expected = "pod"
         if any(a // (2 * node) != b // (2 * node) for a, b in pairs):
             expected = "cluster"
-        assert placement.p2p_domain(low, high) == expected
+        assert domain_of(placement, low, high) == expected
 
 
 def test_expert_groups_fold_over_the_attention_groups() -> None:
@@ -163,16 +170,16 @@ def test_pipeline_inside_data_parallel_keeps_stages_on_a_node() -> None:
     inner = Placement(
         cluster(4, order="tp-cp-ep-pp-dp"), tp=1, cp=1, pp=8, dp=4, ep=1, etp=1, edp=4
     )
-    assert inner.p2p_domain(3, 4) == "node"
-    assert inner.p2p_domain(7, 0) == "node"
+    assert domain_of(inner, 3, 4) == "node"
+    assert domain_of(inner, 7, 0) == "node"
     outer = Placement(cluster(4), tp=1, cp=1, pp=8, dp=4, ep=1, etp=1, edp=4)
-    assert [outer.p2p_domain(s, s + 1) for s in (0, 1)] == ["node", "pod"]
+    assert [domain_of(outer, s, s + 1) for s in (0, 1)] == ["node", "pod"]
 
 
 def test_wrap_around_of_a_long_pipeline_crosses_pods() -> None:
     placement = Placement(cluster(16), tp=8, cp=1, pp=16, dp=1, ep=1, etp=8, edp=1)
-    assert placement.p2p_domain(0, 1) == "pod"
-    assert placement.p2p_domain(15, 0) == "cluster"
+    assert domain_of(placement, 0, 1) == "pod"
+    assert domain_of(placement, 15, 0) == "cluster"
     assert placement.p2p_group(15, 0).num_pods == 2
 
 
@@ -200,3 +207,27 @@ def test_sizes_that_do_not_tile_the_cluster_are_refused() -> None:
 def test_inner_pipeline_with_other_expert_replicas_is_refused() -> None:
     with pytest.raises(UserError, match="needs edp = dp"):
         Placement(cluster(2, order="tp-cp-ep-pp-dp"), tp=1, cp=1, pp=2, dp=8, ep=8, etp=1, edp=1)
+
+
+@pytest.mark.parametrize("order", ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
+def test_groups_of_a_hundred_thousand_gpus_are_counted_at_once(order: str) -> None:
+    """Groups that cut nodes and pods unevenly are the costly ones; ten seconds is 100 times it."""
+    machine = cluster(12_500, 8, order, node_size=8, pod_size=72)
+    started = time.process_time()
+    placement = Placement(machine, tp=5, cp=1, pp=4, dp=5000, ep=5, etp=1, edp=5000)
+    whole = {name: placement.group(name) for name in NAMES}
+    edges = {placement.p2p_group(stage, (stage + 1) % 4).num_pods for stage in range(4)}
+    assert time.process_time() - started < 10
+    assert whole["dp"].size == 5000
+    assert whole["tp"].num_nodes == 2
+    assert edges == {2}
+
+
+def test_data_parallelism_over_a_hundred_thousand_gpus_is_counted_at_once() -> None:
+    """One group of all GPUs, over pods that are no divisor of the cluster."""
+    machine = cluster(12_500, 8, node_size=8, pod_size=72)
+    started = time.process_time()
+    placement = Placement(machine, tp=1, cp=1, pp=1, dp=100_000, ep=1, etp=1, edp=100_000)
+    group = placement.group("dp")
+    assert time.process_time() - started < 10
+    assert group == Group(size=100_000, ranks_per_node=8, num_nodes=12_500, num_pods=1389)

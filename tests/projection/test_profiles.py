@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import yaml
 
 from projection.profiles import achievable, at_clock, gpu_names, gpu_profile, network_profile
 from schemas.errors import ClusterError
@@ -115,6 +116,22 @@ def test_misspelled_key_of_a_user_profile_names_the_right_one() -> None:
     with pytest.raises(ClusterError, match="unknown key 'compute_unit'") as refused:
         gpu_profile("mi999", USER_GPU.replace("compute_units", "compute_unit"))
     assert "compute_units" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"clock_mhz": 1e30}, "clock_mhz: expected at most 10000"),
+        ({"bf16_tflops": 1e-300}, "bf16_tflops: expected at least 0.01"),
+        ({"hbm_gb_per_s": 1e300}, "hbm_gb_per_s: expected at most 1000000"),
+        ({"compute_units": "many"}, "compute_units: expected a whole number"),
+    ],
+)
+def test_numbers_no_gpu_has_are_refused(wrong: dict[str, object], says: str) -> None:
+    profile = gpu_profile("mi300x").model_dump(mode="json") | wrong
+    with pytest.raises(ClusterError) as refused:
+        gpu_profile("", yaml.safe_dump(profile))
+    assert says in str(refused.value)
 
 
 def test_broken_yaml_is_one_line() -> None:

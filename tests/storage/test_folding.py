@@ -170,9 +170,8 @@ def test_the_state_knows_what_happened() -> None:
     assert state.rounds[0].finished == round_finished(3)
     assert state.notes[0].text == "done"
     assert state.finished == finished(3)
-    assert state.next_step.kind == "nothing"
+    assert state.status == "finished"
     assert (state.head_seq, state.in_flight) == (13, ())
-    assert len(state.trials_of(trial_number(2).trial_id)) == 1
 
 
 def test_the_budget_counts_seeds_proposals_and_calls_apart() -> None:
@@ -302,12 +301,13 @@ def test_a_finished_run_may_be_reopened() -> None:
     state = fold(recorded(entries))
     assert state.finished is None
     assert state.in_flight == (1,)
-    assert state.next_step.round == 1
+    assert state.status == "open"
 
 
 def test_an_interrupted_run_goes_on_when_resumed() -> None:
     interrupted = [*OPENING, P0, Entry(RunInterrupted(why="Ctrl-C"))]
     assert fold(recorded(interrupted)).interrupted == RunInterrupted(why="Ctrl-C")
+    assert fold(recorded(interrupted)).status == "interrupted"
     state = fold(recorded([*interrupted, Entry(resumed()), S0]))
     assert state.interrupted is None
     assert len(state.resumed) == 1
@@ -321,18 +321,12 @@ def test_notes_and_recoveries_may_follow_the_finish() -> None:
     assert state.notes[-1].text == "late"
 
 
-def test_p5_the_next_step_says_what_is_left_of_the_plan() -> None:
-    assert fold(recorded(OPENING[:1])).next_step.kind == "derive_axes"
-    step = fold(recorded(OPENING[:2])).next_step
-    assert (step.kind, step.round) == ("next_round", 0)
+def test_p5_what_is_left_of_a_plan_is_what_the_open_round_has_not_proposed() -> None:
     state = state_of(P0, S0, Entry(proposed(1), 0, 1), Entry(proposed(2), 0, 2))
-    step = state.next_step
-    assert (step.kind, step.round) == ("continue_round", 0)
-    assert (step.in_flight, step.unproposed) == ((1, 2), 6)
+    assert state.in_flight == (1, 2)
     plan = [trial_number(n).trial_id for n in range(9)]
     assert remaining_plan(state, plan) == [3, 4, 5, 6, 7, 8]
     after = state_of(P0, S0, Entry(round_finished(0), 0))
-    assert after.next_step.round == 1
     assert remaining_plan(after, plan) == list(range(9))
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pyarrow.dataset as ds
 import pytest
@@ -65,7 +66,6 @@ def test_arrow_sees_the_documented_columns(store: Path) -> None:
 
 
 def test_duckdb_reads_it(store: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
     query = f"""
         select run_id, count(*) filter (type = 'TrialScored'), max(tokens_per_s_per_gpu)
         from read_parquet('{store}/runs/*/events/*.parquet', hive_partitioning = true)

@@ -1,11 +1,12 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from schemas.errors import DamagedLog, StaleWriter
+from schemas.errors import DamagedLog, RunNotFound, StaleWriter
 from schemas.events import NoteTaken, TailRecovered
-from storage import Entry, EventLog, list_runs, verify
+from storage import Entry, EventLog, Store, list_runs, verify
 from tests.storage.builders import RUN, proposed, segments, started, whole_run, write, written
 
 NOTE = Entry(NoteTaken(text="hello", author="test"))
@@ -120,17 +121,28 @@ def test_p2_leftovers_of_blobs_and_heads_are_set_aside_too(tmp_path: Path) -> No
     assert (tmp_path / "heads" / ".tmp-another-run.json-2").exists(), "not this run's"
 
 
-def test_p2_a_run_killed_before_its_first_event_can_begin(tmp_path: Path) -> None:
-    events_folder(tmp_path).mkdir(parents=True)
-    (events_folder(tmp_path) / ".tmp-000000000000.parquet-1").write_bytes(b"PAR1")
-    assert list_runs(tmp_path)[0].status == "empty"
+def test_p2_what_a_process_killed_before_its_first_event_left_is_no_run(tmp_path: Path) -> None:
+    later = RUN.replace("2026", "2027")
+    written(tmp_path, whole_run(2))
+    for leftover in (".tmp-000000000000.parquet-1", "000000000000.parquet"):
+        folder = tmp_path / "runs" / f"run_id={later}"
+        (folder / "blobs").mkdir(parents=True)
+        (folder / "blobs" / ("0" * 64)).write_bytes(b"{}")
+        (folder / "events").mkdir()
+        (folder / "events" / leftover).write_bytes(b"PAR1")
+        assert [run.run_id for run in list_runs(tmp_path)] == [RUN]
+        assert Store.at(tmp_path).find_run("latest") == RUN
+        for writing in (False, True):
+            with pytest.raises(RunNotFound, match=later):
+                EventLog.open(tmp_path, later, writing=writing)
+        shutil.rmtree(folder)
+
+
+def test_an_append_returns_an_envelope_per_entry_also_after_a_recovery(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(2), anchor=False)
+    (events_folder(tmp_path) / ".tmp-000000000009.parquet-1").write_bytes(b"")
     with EventLog.open(tmp_path, RUN, writing=True) as log:
-        assert log.next_seq == 0
-        envelopes = log.append([Entry(started()), NOTE], 0)
-        assert [e.type for e in envelopes] == ["RunStarted", "TailRecovered", "NoteTaken"]
-        assert log.next_seq == 3
-        log.append([NOTE], 3)
-    assert len(EventLog.open(tmp_path, RUN).state().recoveries) == 1
+        assert [e.type for e in log.append([NOTE, NOTE], log.next_seq)] == ["NoteTaken"] * 2
 
 
 def test_p2_the_head_moves_only_forward(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import DamagedLog
-from storage import EventLog, Store, list_runs, verify
+from storage import EventLog, list_runs, verify
 from storage.chain import event_hash
 from storage.segments import Row, decode, encode
 from tests.storage.builders import RUN, segments, started, whole_run, written
@@ -193,7 +193,7 @@ def test_tampering_is_named(
 
 def test_a_run_whose_folder_was_deleted_is_missed(tmp_path: Path) -> None:
     root = written(tmp_path, whole_run(4))
-    shutil.rmtree(Store.at(root).path_of(RUN))
+    shutil.rmtree(root / "runs" / f"run_id={RUN}")
     assert (
         verify(root, RUN).problem
         == f"run {RUN}, event 0: is missing; the head was anchored at event 13"

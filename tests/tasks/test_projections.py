@@ -9,6 +9,7 @@ import pytest
 from schemas.errors import UserError
 from schemas.evaluation import Evaluation
 from schemas.trial import TrialConfig
+from storage.evaluation_cache import identity_of
 from tasks.projections import Projector, answer_lines
 from tests.end_to_end.files import write_inputs
 
@@ -46,6 +47,7 @@ def test_an_illegal_question_is_answered_with_reasons_and_no_numbers(files: tupl
     assert answer["reason_code"] == "world_not_tiled"
     assert answer["tokens_per_s_per_gpu"] is None
     assert answer["memory_per_gpu_gb"] is None
+    assert (answer["source"], answer["provenance"]) == ("simulate", "inferred")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,12 @@ def test_a_line_that_cannot_be_answered_says_so_with_its_number(
     assert says in answer["error"]
 
 
+def test_a_batch_counted_in_microbatches_is_projected_so(files: tuple[Path, Path]):
+    ((_, answer),) = answers(files, '{"set": {"num_microbatches": 4, "mbs": 1}}')
+    assert answer["num_microbatches"] == 4
+    assert answer["config"]["gbs"] == 4 * answer["derived_dp"]
+
+
 def test_blank_lines_are_no_questions(files: tuple[Path, Path]):
     assert len(answers(files, "", "{}", "   ")) == 1
 
@@ -90,7 +98,8 @@ def test_the_papers_memory_regime_is_another_question(files: tuple[Path, Path]):
     paper = Projector(gemm_backend="tile", memory_regime="paper").project(*files, TrialConfig())
     assert paper.memory_regime == "paper"
     assert paper.memory_per_gpu_gb != config.memory_per_gpu_gb
-    assert paper.signature.stack != config.signature.stack
+    assert paper.signature == config.signature, "another question of the same job and machine"
+    assert identity_of(paper) != identity_of(config)
 
 
 def test_a_missing_file_is_the_users_error(files: tuple[Path, Path]):

@@ -6,8 +6,8 @@ import pytest
 
 from schemas.errors import UserError
 from schemas.trial import TrialConfig
-from tasks.settings import configured, parse_settings, trial_config
-from tests.builders import mixtral_8x22b
+from tasks.settings import asked_for, configured, parse_settings, trial_config
+from tests.builders import cluster, mixtral_8x22b
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,13 @@ def test_assignments_are_typed(assignments: list[str], expected: dict[str, Any])
         (["pp=2.5"], "pp=2.5"),
         (["fp8=hybird"], "'hybrid'"),
         (["pp=2", "pp=4"], "sets pp twice"),
+        (["num_microbatches=0"], "num_microbatches=0"),
+        (["num_micro_batches=4"], "did you mean num_microbatches?"),
+        (["gbs=64", "num_microbatches=4"], "keep one"),
+        (["PP=4"], "--set: no knob is called 'PP'; did you mean pp?"),
+        (["RECOMPUTE_GRANULARITI=full"], "did you mean recompute_granularity?"),
+        (["pp=four"], "--set pp=four: expected a whole number"),
+        (["fp8=x"], "--set fp8=x: expected one of 'none', 'hybrid', 'e4m3', 'delayed'"),
         (["deepep=1", "use_turbo_deepep=0"], "sets use_turbo_deepep twice"),
     ],
 )
@@ -55,5 +62,26 @@ def test_a_json_object_gives_what_assignments_give():
 
 def test_what_is_not_set_is_the_workloads():
     workload = mixtral_8x22b()
-    assert configured([], workload) == workload.baseline
-    assert configured(["mbs=1"], workload) == workload.baseline.model_copy(update={"mbs": 1})
+    assert configured([], workload, cluster(4)) == workload.baseline
+    assert configured(["mbs=1"], workload, cluster(4)) == workload.baseline.model_copy(
+        update={"mbs": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignments", "gbs"),
+    [
+        (["num_microbatches=4"], 4 * 2 * 8),
+        (["num_microbatches=4", "mbs=1"], 4 * 1 * 8),
+        (["num_microbatches=4", "pp=8", "tp=2"], 4 * 2 * 2),
+        (["num_microbatches=3", "tp=64"], 3 * 2 * 1),
+        (["num_microbatches=null", "gbs=64"], 64),
+    ],
+)
+def test_a_batch_may_be_counted_in_microbatches(assignments: list[str], gbs: int):
+    """Mixtral at pp 4 and mbs 2 on 32 GPUs: dp is 8, and one where no replica fits."""
+    workload = mixtral_8x22b()
+    asked = asked_for(assignments, workload, cluster(4))
+    assert type(asked) is TrialConfig
+    assert asked.gbs == gbs
+    assert configured(assignments, workload, cluster(4)).gbs == gbs

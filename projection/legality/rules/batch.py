@@ -1,7 +1,7 @@
 """Micro and global batch sizes."""
 
+from projection.degrees import attention_replica, data_parallel
 from projection.legality.context import Context
-from projection.legality.degrees import attention_replica, data_parallel
 from projection.legality.rules.rule import Rule
 from schemas.trial import NormalTrial
 

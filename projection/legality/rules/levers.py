@@ -3,14 +3,13 @@
 from projection.legality.context import Context
 from projection.legality.normal_form import RecomputeSetting
 from projection.legality.rules.rule import Rule
-from projection.legality.schedule_names import splits_backward
 from projection.legality.split import largest_stage
-from schemas.trial import NormalTrial
+from schemas.trial import SPLIT_BACKWARD, NormalTrial
 
 
 def recompute_split_backward(trial: NormalTrial, _: Context) -> str | None:
     """Primus asserts that nothing is recomputed where weight gradients run apart."""
-    if trial.recompute_granularity == "none" or not splits_backward(trial.pp_schedule):
+    if trial.recompute_granularity == "none" or trial.pp_schedule not in SPLIT_BACKWARD:
         return None
     return (
         f"recompute {trial.recompute_granularity} with schedule {trial.pp_schedule}:"

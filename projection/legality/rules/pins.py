@@ -1,7 +1,8 @@
 """Axes that the search may not move: pinned to a value, or to the workload's by a toggle."""
 
-from projection.legality.context import KNOBS, Context
+from projection.legality.context import Context
 from projection.legality.normal_form import (
+    KNOBS,
     inherited_etp,
     inherited_param_gather,
     inherited_recompute,

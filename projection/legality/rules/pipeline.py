@@ -1,7 +1,7 @@
 """How layers may be split over the pipeline, and which schedules run on which split."""
 
+from projection.degrees import num_microbatches
 from projection.legality.context import Context
-from projection.legality.degrees import num_microbatches
 from projection.legality.rules.rule import Rule
 from projection.legality.schedule_names import admits, schedules_for
 from projection.legality.split import split_problem

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from projection.legality.normal_form import normalise
-from projection.legality.schedule_names import canonical_schedule, splits_backward
+from projection.legality.schedule_names import canonical_schedule
 from schemas.errors import UserError
 from schemas.legality import Violation
 from schemas.trial import NormalTrial, TrialConfig
@@ -37,9 +37,9 @@ def zero_bubble_contradicts_schedule(request: TrialConfig, trial: NormalTrial) -
     named = request.pp_schedule is not None and request.pp_schedule.strip().lower() != "auto"
     if not named or request.enable_zero_bubble is None or trial.pp == 1:
         return None
-    if request.enable_zero_bubble == splits_backward(trial.pp_schedule):
+    if request.enable_zero_bubble == trial.splits_backward:
         return None
-    verb = "splits" if splits_backward(trial.pp_schedule) else "does not split"
+    verb = "splits" if trial.splits_backward else "does not split"
     flag = str(request.enable_zero_bubble).lower()
     return f"enable_zero_bubble {flag}, but schedule {trial.pp_schedule} {verb} the backward pass"
 
@@ -49,7 +49,7 @@ def zero_bubble_needs_one_chunk(request: TrialConfig, trial: NormalTrial) -> str
     named = request.pp_schedule is not None and request.pp_schedule.strip().lower() != "auto"
     if named or not request.enable_zero_bubble or trial.pp == 1:
         return None
-    if splits_backward(trial.pp_schedule):
+    if trial.splits_backward:
         return None
     return f"enable_zero_bubble with vpp {trial.vpp}: name a zbv schedule (vpp 2) or set vpp 1"
 

@@ -4,8 +4,8 @@ Parallel folding: attention is tp · cp · dp · pp and experts are etp · ep ·
 GPUs, so each product of model-parallel sizes must divide the number of GPUs.
 """
 
+from projection.degrees import attention_replica, expert_replica
 from projection.legality.context import Context
-from projection.legality.degrees import attention_replica, expert_replica
 from projection.legality.rules.rule import Rule
 from schemas.trial import NormalTrial
 

@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from projection.legality import normalise
@@ -40,16 +41,6 @@ def test_fp8_under_latent_attention_takes_the_tensorwise_recipe() -> None:
     assert derived(mixtral_8x22b(), fp8="hybrid") == {}
 
 
-def test_a_split_schedule_runs_in_primus_own_pipeline() -> None:
-    assert derived(mixtral_8x22b(), pp_schedule="zbv-greedy-min", vpp=2) == {
-        "pp_algorithm": "v-min",
-        "enable_zero_bubble": True,
-        "patch_primus_pipeline": True,
-        "patch_zero_bubble": False,
-    }
-    assert derived(mixtral_8x22b(), vpp=2)["patch_primus_pipeline"] is False
-
-
 def test_fsdp2_takes_what_excludes_it_away() -> None:
     found = derived(mixtral_8x22b(), use_torch_fsdp2=True, pp=1, ep=1)
     assert found["gradient_accumulation_fusion"] is False
@@ -57,13 +48,17 @@ def test_fsdp2_takes_what_excludes_it_away() -> None:
     assert derived(llama_70b(), mbs=2) == {}
 
 
-def test_a_dropped_split_and_dropped_layers_are_removed_from_the_file() -> None:
-    found = derived(deepseek_v3(), pp=8, vpp=1, recompute_granularity="none")
-    assert found["pipeline_model_parallel_layout"].startswith("Et*7|t*8")
-    assert found["recompute_layer_ids"] is None
-    assert derived(deepseek_v3(), pp=1)["pipeline_model_parallel_layout"] is None
-
-
-def test_selective_names_its_modules() -> None:
-    found = derived(mixtral_8x22b(), recompute_granularity="selective")
-    assert found == {"recompute_modules": ["core_attn"]}
+@pytest.mark.parametrize(
+    ("workload", "asked"),
+    [
+        (mixtral_8x22b(), {"pp_schedule": "zbv-greedy-min", "vpp": 2}),
+        (mixtral_8x22b(), {"vpp": 2}),
+        (mixtral_8x22b(), {"recompute_granularity": "selective"}),
+        (deepseek_v3(), {"pp": 8, "vpp": 1, "recompute_granularity": "none"}),
+        (deepseek_v3(), {"pp": 1}),
+    ],
+)
+def test_schedule_split_and_recomputation_are_the_exports_to_spell(
+    workload: Workload, asked: dict[str, Any]
+) -> None:
+    assert derived(workload, **asked) == {}

@@ -123,6 +123,12 @@ def test_a_pinned_knob_that_does_not_exist_is_named_with_the_nearest() -> None:
         check(TrialConfig(), mixtral_8x22b(), cluster(8), search({"pp_shedule": "1f1b"}))
 
 
+def test_what_no_setting_of_a_run_says_cannot_be_pinned() -> None:
+    with pytest.raises(ClusterError, match=r"^pinned\.target_ep_size: cannot be pinned") as refused:
+        check(TrialConfig(), mixtral_8x22b(), cluster(8), search({"target_ep_size": 16}))
+    assert "\n" not in str(refused.value)
+
+
 def test_a_pinned_value_of_the_wrong_kind_is_refused() -> None:
     with pytest.raises(ClusterError, match="pinned"):
         check(TrialConfig(), mixtral_8x22b(), cluster(8), search({"fp8": "fp4"}))

@@ -1,7 +1,6 @@
 import pytest
 
 from projection.legality.schedule_choice import framework_schedule
-from schemas.errors import UserError
 
 
 @pytest.mark.parametrize(("vpp", "schedule"), [(1, "1f1b"), (2, "interleaved"), (4, "interleaved")])
@@ -14,7 +13,6 @@ def test_megatron_runs_its_own_schedules_without_a_patch(vpp: int, schedule: str
 def test_without_a_pipeline_everything_is_1f1b() -> None:
     assert framework_schedule(1, 1, "v-half", patch_primus_pipeline=True) == "1f1b"
     assert framework_schedule(2, 1) == "1f1b"
-    assert framework_schedule(1, 1, requested="zerobubble") == "1f1b"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +65,3 @@ def test_the_zero_bubble_patch_wins_over_primus_pipeline(flags, vpp: int, schedu
         vpp, 4, "1f1b", patch_primus_pipeline=True, patch_zero_bubble=True, **flags
     )
     assert got == schedule
-
-
-def test_a_request_wins_over_the_flags_and_auto_does_not() -> None:
-    assert framework_schedule(2, 4, requested="v-half") == "zbv-greedy-half"
-    assert framework_schedule(2, 4, requested="AUTO") == "interleaved"
-    with pytest.raises(UserError):
-        framework_schedule(1, 1, requested="nonsense")

@@ -1,5 +1,6 @@
 """The legal space against the definition: the product of all values, filtered by `check`."""
 
+import time
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import Any, get_args
@@ -236,3 +237,17 @@ def test_nothing_legal_is_an_empty_space() -> None:
 
 def test_a_large_space_is_counted_without_listing_it() -> None:
     assert LegalSpace(mixtral_8x22b(), cluster(8), search()).count() > 1_000_000
+
+
+def test_a_million_gpus_are_counted_in_seconds_of_processor_time() -> None:
+    """Minutes, were divisors looked for one number after another at every node of the space."""
+    started = time.process_time()
+    space = LegalSpace(mixtral_8x22b(gbs=1_000_000), cluster(125_000), search())
+    assert space.count() > 1_000
+    assert time.process_time() - started < 30
+
+
+@pytest.mark.parametrize("knob", ["tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "gbs"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_size_pinned_below_one_leaves_nothing_legal(knob: str, value: int) -> None:
+    assert LegalSpace(mixtral_8x22b(), cluster(1), search({knob: value})).count() == 0

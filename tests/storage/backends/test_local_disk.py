@@ -2,13 +2,15 @@
 
 import os
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from schemas.errors import LogError
+from schemas.errors import EnvironmentMissing, LogError, StoreRefused
 from storage.backends import AlreadyStored, NotStored
 from storage.backends.local import LocalDisk
+from storage.backends.local_lease import this_process
 
 
 @pytest.fixture
@@ -94,6 +96,20 @@ def test_a_file_system_without_hard_links_is_named(
         disk.create("a/value", b"bytes")
     assert caught.value.hint is not None
     assert disk.leftovers("a") == []
+
+
+def test_a_disk_that_refuses_is_the_environment_and_not_the_log(tmp_path: Path) -> None:
+    """A folder that is a file refuses everybody, the superuser of a container included."""
+    (tmp_path / "a").touch()
+    disk = LocalDisk(tmp_path)
+    for attempt in (
+        lambda: disk.create("a/value", b"bytes"),
+        lambda: disk.replace("a/value", b"bytes"),
+        lambda: disk.acquire("a/lease", this_process(datetime(2026, 1, 2, tzinfo=UTC))),
+    ):
+        with pytest.raises(StoreRefused) as caught:
+            attempt()
+        assert caught.value.exit_code == EnvironmentMissing.exit_code
 
 
 def test_a_flush_that_fails_is_not_success(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from schemas.recipe import Recipe
 from schemas.workload import Workload
 from storage import EventLog, State, write_exports
 from storage.canonical import canonical
+from storage.exports.files import write_file
 from tests.storage.builders import RUN, Clock, normal_trial, started, write
 from tests.storage.exports.runs import run_of
 from tests.storage.workloads import workload
@@ -197,3 +198,14 @@ def test_an_out_dir_that_cannot_be_written_is_the_users_error(tmp_path: Path) ->
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot be written"):
         write_exports(STATE, WORKLOAD, tmp_path / "file" / "out")
+
+
+def test_a_picture_is_put_in_place_whole_and_only_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "trials.png"
+    write_file(path, b"\x89PNG")
+    first = path.stat().st_ino
+    write_file(path, b"\x89PNG")
+    assert path.stat().st_ino == first
+    write_file(path, b"\x89PNG2")
+    assert path.stat().st_ino != first
+    assert [p.name for p in path.parent.iterdir()] == ["trials.png"]

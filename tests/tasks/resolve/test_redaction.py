@@ -1,8 +1,17 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.resolve.redaction import is_secret_key, redact, redact_text
+from tasks.inputs import secrets_in, secrets_in_files
+from tasks.resolve.redaction import (
+    is_secret_key,
+    is_secret_variable,
+    redact,
+    redact_text,
+    secret_references,
+)
 
 
 @pytest.mark.parametrize(
@@ -10,6 +19,7 @@ from tasks.resolve.redaction import is_secret_key, redact, redact_text
     [
         *("api_key", "apiKey", "API_KEY", "apikey", "openai_api_key", "key", "private_key"),
         *("token", "hf_token", "access_token", "authToken", "wandb_api_token"),
+        *("github_token", "GITHUB_TOKEN", "aws_session_token", "slack_bot_token"),
         *("secret", "client_secret", "db_password", "password", "credentials", "keys"),
     ],
 )
@@ -22,11 +32,65 @@ def test_keys_of_secrets(key: str) -> None:
     [
         *("max_tokens", "max_llm_tokens", "tokenizer_model", "moe_token_dispatcher_type"),
         *("eod_token", "pad_token", "num_query_groups", "monkey", "keyboard", "key_size"),
-        *("tokens", "train_tokens", "", "primary_key"),
+        *("tokens", "train_tokens", "loss_per_token", "", "primary_key"),
     ],
 )
 def test_keys_of_settings(key: str) -> None:
     assert not is_secret_key(key)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "GITHUB_TOKEN",
+            "OPENAI_KEY",
+            "AZURE_KEY",
+            "AWS_SESSION_TOKEN",
+            "DB_PASS",
+            "OPENAI_KEY_2",
+        ),
+        *("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "DB_PASS_FILE", "SSH_PASSPHRASE", "GITHUB_PAT"),
+        *("LLM_API_KEY", "MY_SECRET", "ADMIN_PWD", "hf_token"),
+    ],
+)
+def test_variables_of_secrets(name: str) -> None:
+    assert is_secret_variable(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TOKENIZER_PATH", "PRIMUS_TOKENIZED_DATA_PATH", "EOD_TOKEN", "PAD_TOKEN", "MAX_TOKENS"),
+        *("PRIMUS_EXP_NAME", "KEY_SIZE", "MONKEY", "BYPASS", "PATH", "NUM_TOKENS", "", "1", "PWD"),
+    ],
+)
+def test_variables_of_settings(name: str) -> None:
+    assert not is_secret_variable(name)
+
+
+def test_the_environments_secrets_are_known_by_value() -> None:
+    env = {"AZURE_KEY": "azure-value", "DB_PASS": "db-value", "PAD_TOKEN": "<pad>", "EMPTY_KEY": ""}
+    found = {secret.get_secret_value() for secret in secrets_in(env)}
+    assert found == {"azure-value", "db-value"}
+
+
+def test_a_files_secrets_are_known_while_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(
+        "agent:\n  llm:\n    api_key: written-out\n    auth_token: ${WHERE}\n    max_tokens: 5\n"
+    )
+    (tmp_path / "broken.yaml").write_text("agent: [")
+    paths = [str(tmp_path / name) for name in ("cluster.yaml", "broken.yaml", "gone.yaml")]
+    found = secrets_in_files(paths, {"WHERE": "from-the-environment"})
+    assert {secret.get_secret_value() for secret in found} == {
+        "written-out",
+        "from-the-environment",
+    }
+
+
+def test_a_variable_of_a_secret_stays_a_reference() -> None:
+    settings = {"wandb": {"entity": "${TEAM:x}", "login": "${AZURE_KEY}"}}
+    assert list(secret_references(settings)) == [(("wandb", "login"), "${AZURE_KEY}")]
 
 
 def test_secrets_are_replaced_at_any_depth() -> None:

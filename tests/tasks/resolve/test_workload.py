@@ -237,3 +237,77 @@ def test_any_settings_resolve_or_are_refused_in_one_line(resolve, overrides, mod
         problem = str(refused)
     assert len(problem.splitlines()) <= 1
     assert len(problem) < 400
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "tensor_model_parallel_size",
+        "use_torch_fsdp2",
+        "optimizer",
+        "pp_algorithm",
+        "fp8",
+        "recompute_layer_ids",
+        "moe_layer_freq",
+        "pipeline_model_parallel_layout",
+        "cp_comm_type",
+    ],
+)
+@pytest.mark.parametrize("model", ["llama3.1_8B.yaml", "mixtral_8x7B_v0.1.yaml"])
+def test_a_value_out_of_a_variable_is_named_and_not_shown(
+    resolve: Any, key: str, model: str
+) -> None:
+    base = {"pipeline_model_parallel_size": 4, "recompute_granularity": "full"}
+    if key == "moe_layer_freq" and not model.startswith("mixtral"):
+        return
+    with pytest.raises(WorkloadError) as caught:
+        resolve(base | {key: "${PLACE}"}, model, env={"PLACE": "Hunter2-of-mine"})
+    assert "unter2" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_a_size_out_of_a_variable_names_the_variable(resolve: Any) -> None:
+    with pytest.raises(WorkloadError, match=r"whole number, got the value of \$\{PRIMUS_TP\}$"):
+        resolve({"tensor_model_parallel_size": "${PRIMUS_TP:1}"}, env={"PRIMUS_TP": "sk-SECRET"})
+    with pytest.raises(WorkloadError, match=r"expected at most 1000000, got the value of"):
+        resolve({"tensor_model_parallel_size": "${PRIMUS_TP}"}, env={"PRIMUS_TP": "12345678"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"main_grads_dtype": "abc"}, "main_grads_dtype: expected one of fp32, bf16, got 'abc'"),
+        ({"exp_avg_dtype": "abc"}, "exp_avg_dtype: expected one of fp32, bf16, fp16, fp8, got"),
+        ({"pp_algorithm": "abc"}, "pp_algorithm: pp_schedule 'abc' is not a schedule. There are:"),
+        ({"recompute_num_layers": 10**9}, "recompute_num_layers: expected at most 10000, got"),
+        ({"recompute_method": "abc"}, "recompute_method: expected one of block, uniform, got"),
+        ({"moe_layer_freq": 10**29}, "moe_layer_freq: expected every how many layers"),
+    ],
+)
+def test_junk_is_refused_where_nothing_reads_it_too(
+    resolve: Any, overrides: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        resolve(overrides, "mixtral_8x7B_v0.1.yaml")
+    assert says in str(caught.value)
+
+
+def test_more_layers_than_the_model_has_are_warned_about(resolve: Any) -> None:
+    full = {"recompute_granularity": "full", "recompute_method": "block"}
+    many = resolve(
+        full | {"recompute_num_layers": 33, "moe_layer_freq": 40}, "mixtral_8x7B_v0.1.yaml"
+    )
+    said = " ".join(many.warnings)
+    assert "recompute_num_layers: 33 is more than the 32 layers of the model" in said
+    assert "moe_layer_freq: 40 is more than the 32 layers of the model" in said
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ".yaml", "nul\0byte"])
+def test_a_preset_name_no_file_can_have_is_a_missing_preset(resolve: Any, name: str) -> None:
+    with pytest.raises(WorkloadError, match="there is no model preset"):
+        resolve(model=name)
+
+
+def test_what_extends_a_name_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(f"extends: [{'a' * 300}.yaml]\n")
+    text = "modules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
+    assert "there is no model preset" in refusal(tmp_path, f"{text}    model: m.yaml\n")

@@ -1,4 +1,6 @@
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import WorkloadError
+from schemas.errors import UserError, WorkloadError
 from tasks.resolve.yaml_file import MAX_BYTES, MAX_DEPTH, parse_yaml, read_yaml
 
 
@@ -152,3 +154,21 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     except WorkloadError:
         return
     assert not any(isinstance(v, float) and math.isnan(v) for v in file.document.values())
+
+
+def test_a_pipe_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"^p: not a regular file$"):
+        read_yaml(tmp_path / "pipe", "p", UserError)
+
+
+def test_links_in_a_circle_are_said_to_be_links(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(UserError, match=r"^a: cannot be read: Too many levels of symbolic links$"):
+        read_yaml(tmp_path / "a", "a", UserError)
+
+
+def test_a_name_no_file_can_have_is_refused_in_a_short_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^x{200}: cannot be read: File name too long$"):
+        read_yaml(tmp_path / ("x" * 300), "x" * 300, UserError)

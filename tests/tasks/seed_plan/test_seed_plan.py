@@ -1,14 +1,23 @@
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from projection.legality import check, normalise
+from projection.legality import LegalSpace, check, normalise
 from schemas.cluster import Cluster
+from schemas.errors import ClusterError
 from schemas.search import SearchSpec
 from schemas.trial import Candidate, NormalTrial, TrialConfig
 from schemas.workload import Workload
-from tasks.seed_plan import SEED_RULES, SeedPlan, order_for_budget, plan_seeds, seed_plan
+from tasks.seed_plan import (
+    SEED_RULES,
+    SeedPlan,
+    order_for_budget,
+    plan_seeds,
+    seed_plan,
+    skipped_notes,
+)
 from tasks.seed_plan.grid import reduced
 from tests.builders import (
     a100,
@@ -65,8 +74,11 @@ def moved(trial: NormalTrial, workload: Workload) -> dict[str, Any]:
 def test_the_plan_keeps_its_promises(workload: Workload, there: Cluster, spec: SearchSpec) -> None:
     plan = plan_seeds(workload, there, spec)
     first, *others = plan.candidates
-    assert first.config == TrialConfig()
+    assert set(moved(normalise(first.config, workload), workload)) <= {*spec.pinned, "etp"}
     assert first.rule == "baseline"
+    for candidate in plan.candidates:
+        trial = normalise(candidate.config, workload)
+        assert {knob: getattr(trial, knob) for knob in spec.pinned} == spec.pinned
     ids = [normalise(c.config, workload).trial_id for c in plan.candidates]
     assert len(set(ids)) == len(ids)
     for candidate in others:
@@ -212,12 +224,11 @@ def test_pinned_axes_are_never_moved() -> None:
     workload = mixtral_8x22b()
     spec = search({"pp": 8}, fp8=False, recompute=False)
     plan = plan_seeds(workload, cluster(8), spec)
-    proposals = [normalise(c.config, workload) for c in plan.candidates[1:]]
+    proposals = [normalise(c.config, workload) for c in plan.candidates]
     assert len(proposals) > 10
     assert {trial.pp for trial in proposals} == {8}
     assert {trial.fp8 for trial in proposals} == {"none"}
     assert {trial.recompute_granularity for trial in proposals} == {"none"}
-    assert plan.candidates[1].tag == "anchor"
 
 
 def test_an_illegal_baseline_stays_trial_0_and_seeds_anchor_nearby() -> None:
@@ -253,10 +264,9 @@ def test_the_budget_order_gives_every_rule_its_turn(
             assert set(seen) == present
 
 
-def test_a_budget_cuts_the_order() -> None:
+def test_a_small_budget_hears_every_rule() -> None:
     plan = plan_seeds(mixtral_8x22b(), cluster(8), search())
     everything = order_for_budget(plan.candidates)
-    assert order_for_budget(plan.candidates, 12) == everything[:12]
     assert {candidate.rule for candidate in everything[:9]} == set(RULE_NAMES)
 
 
@@ -268,3 +278,62 @@ def test_an_order_keeps_each_rules_own_order() -> None:
     ]
     tags = [candidate.tag for candidate in order_for_budget(made)]
     assert tags == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4", "b3", "b4"]
+
+
+@pytest.mark.parametrize(("workload", "there", "spec"), RUNS)
+def test_every_refused_seed_is_counted_under_its_rule(
+    workload: Workload, there: Cluster, spec: SearchSpec
+) -> None:
+    plan = plan_seeds(workload, there, spec)
+    notes = skipped_notes(plan)
+    counts = [(line.partition(":")[0], int(line.split()[1])) for line in notes]
+    assert dict(counts) == Counter(skipped.violation.code for skipped in plan.skipped)
+    assert [count for _, count in counts] == sorted((n for _, n in counts), reverse=True)
+    for line, (code, _) in zip(notes, counts, strict=True):
+        first = next(seed for seed in plan.skipped if seed.violation.code == code)
+        assert line.endswith(f"{first.candidate.tag}: {first.violation.reason}")
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("pinned", "says", "legal"),
+    [
+        ({"pp": 3}, "pinned.pp: 3 is not legal on mi355x_4nodes: tp·cp·pp", "1, 2, 4, 8"),
+        ({"pp": 0}, "pinned.pp: 0 is not legal on mi355x_4nodes: pp = 0, the smallest", "1, 2, 4"),
+        ({"pp": -1}, "pinned.pp: -1 is not legal", "1, 2, 4, 8"),
+        ({"pp": 10**30}, "pinned.pp: 1000000000000000000000000000000 is not legal", "1, 2, 4, 8"),
+        ({"ep": 3, "pp": 4}, "pinned.ep: 3 is not legal", "1, 2, 4, 8"),
+        ({"sync_free_stage": 7}, "pinned.sync_free_stage: 7 is not legal", "0, 1, 2, 3"),
+        ({"mbs": 3}, "pinned.mbs: 3 is not legal", "1, 2, 4"),
+    ],
+)
+def test_a_pin_no_configuration_can_have_is_refused_with_the_legal_values(
+    pinned: dict[str, int | str | bool], says: str, legal: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        plan_seeds(mixtral_8x22b(), cluster(4), search(pinned))
+    assert says in str(caught.value)
+    assert legal in (caught.value.hint or "")
+
+
+def test_pins_that_exclude_each_other_are_refused_together() -> None:
+    with pytest.raises(
+        ClusterError, match="no legal configuration on mi355x_4nodes has tp 3, pp 5"
+    ):
+        plan_seeds(mixtral_8x22b(), cluster(4), search({"tp": 3, "pp": 5}))
+
+
+def test_a_pin_is_not_blamed_where_nothing_is_legal_without_it() -> None:
+    workload = small_dense(gbs=7)
+    there = cluster(4)
+    assert LegalSpace(workload, there, search(tp=False, cp=False, pp=False)).count() == 0
+    spec = SearchSpec(
+        axes=search(tp=False, cp=False, pp=False).axes, pinned={"cross_entropy_loss_fusion": True}
+    )
+    assert plan_seeds(workload, there, spec).candidates[0].rule == "baseline"
+
+
+def test_the_baseline_has_the_pinned_value_and_says_so() -> None:
+    first = plan_seeds(mixtral_8x22b(), cluster(8), search({"pp": 8})).candidates[0]
+    assert first.config == TrialConfig(pp=8)
+    assert first.why == "the workload's own configuration, with the pinned pp 8"
