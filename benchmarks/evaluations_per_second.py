@@ -64,7 +64,7 @@ def measure(case: str, profile: bool) -> None:
     rate = (len(trials) - 1) / (time.process_time() - started)
     if profile:
         profiler.disable()
-        pstats.Stats(profiler).sort_stats("tottime").print_stats(20)
+        pstats.Stats(profiler).sort_stats("cumtime").print_stats(40)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     loop = (before + spin_ms()) / 2
     print(
