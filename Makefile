@@ -32,8 +32,8 @@ tune: setup-run ## the main job, on a shipped example (WORKLOAD=, CLUSTER=, TUNE
 test: setup-dev ## every test
 	$(PYTEST)
 
-check: lint ## the inner loop: lint, and the tests that take seconds
-	$(PYTEST) -m "not slow and not prefect"
+check: lint ## the inner loop: lint, and the tests of single parts
+	$(PYTEST) -m "not slow and not prefect" --ignore tests/end_to_end --ignore tests/storage/test_kill.py
 
 lint: setup-dev ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
