@@ -37,6 +37,14 @@ ClusterFile = Annotated[
     Path,
     typer.Argument(metavar="CLUSTER", help="Target-cluster YAML.", show_default=False),
 ]
+WorkloadIfAny = Annotated[
+    Path | None,
+    typer.Argument(metavar="[WORKLOAD]", help="Primus pretrain YAML.", show_default=False),
+]
+ClusterIfAny = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CLUSTER]", help="Target-cluster YAML.", show_default=False),
+]
 ModelPath = Annotated[
     list[Path] | None,
     typer.Option(

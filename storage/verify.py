@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from schemas.errors import DamagedLog, LogError, RunNotFound
+from schemas.errors import DamagedLog, LogError
 from schemas.events import Event
 from schemas.model import FrozenModel
 from storage.backends import SegmentStore
@@ -50,8 +50,6 @@ def verify(store: Store | Path, run_id: str) -> Report:
     backend = as_store(store).backend
     try:
         extent = survey(backend, checked_run_id(run_id))
-    except RunNotFound:
-        raise
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
     check = _Check(backend, extent)

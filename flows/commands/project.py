@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.options import (
+    ClusterIfAny,
     GemmBackend,
     Json,
     MemoryRegime,
     ModelPath,
     Settings,
+    WorkloadIfAny,
     examples,
 )
 from schemas.errors import UserError
@@ -41,14 +43,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def project(
-    workload: Annotated[
-        Path | None,
-        typer.Argument(metavar="[WORKLOAD]", help="Primus pretrain YAML.", show_default=False),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CLUSTER]", help="Target-cluster YAML.", show_default=False),
-    ] = None,
+    workload: WorkloadIfAny = None,
+    cluster: ClusterIfAny = None,
     settings: Settings = None,
     batch: Annotated[
         Path | None,

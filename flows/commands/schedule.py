@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from flows.options import GemmBackend, Json, ModelPath, Settings, examples
+from flows.options import (
+    ClusterIfAny,
+    GemmBackend,
+    Json,
+    ModelPath,
+    Settings,
+    WorkloadIfAny,
+    examples,
+)
 from schemas.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,14 +40,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def schedule(
-    workload: Annotated[
-        Path | None,
-        typer.Argument(metavar="[WORKLOAD]", help="Primus pretrain YAML.", show_default=False),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CLUSTER]", help="Target-cluster YAML.", show_default=False),
-    ] = None,
+    workload: WorkloadIfAny = None,
+    cluster: ClusterIfAny = None,
     settings: Settings = None,
     name: Annotated[
         str | None,
