@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from projection.time.cost import ZERO, Cost, total, weighted
 from projection.time.fsdp import NO_FSDP, FsdpTimes
-from projection.time.host import host_idle
+from projection.time.host import Unit, host_idle
 from projection.time.layers import LayerTimes
 from projection.work.chunk import ChunkPlan
 from projection.work.layer import LayerKind
@@ -34,6 +34,7 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: 
     `splits`: weight gradients are a pass of their own.
     """
     forward, input_grad, weight_grad = [], [], []
+    units: list[Unit] = []
     for entry in plan.counts:
         times, fsdp = times_of(entry.kind), fsdp_of(entry.kind)
         forward.append((entry.count, times.forward))
@@ -46,7 +47,7 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: 
         if fsdp is not NO_FSDP:
             forward.append((entry.count, Cost(fsdp=fsdp.forward)))
             input_grad.append((entry.count, Cost(fsdp=fsdp.backward)))
-    units = [(entry.count, entry.recomputed, times_of(entry.kind)) for entry in plan.counts]
+        units.append((entry.count, entry.recomputed, times, fsdp))
     idle = host_idle(units, splits=splits)
     return ChunkTimes(*map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
 
