@@ -21,11 +21,15 @@ class ChunkTimes:
     forward: Cost
     input_grad: Cost
     weight_grad: Cost
+    total: Cost
+    """Everything one microbatch does here."""
+    passes: tuple[float, float, float]
+    """Milliseconds of the three passes, in this order."""
 
     @property
-    def total(self) -> Cost:
-        """Everything one microbatch does here."""
-        return total([self.forward, self.input_grad, self.weight_grad])
+    def backward_ms(self) -> float:
+        """Both gradients."""
+        return self.passes[1] + self.passes[2]
 
 
 def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: bool) -> ChunkTimes:
@@ -49,7 +53,11 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: 
             input_grad.append((entry.count, Cost(fsdp=fsdp.backward)))
         units.append((entry.count, entry.recomputed, times, fsdp))
     idle = host_idle(units, splits=splits)
-    return ChunkTimes(*map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
+    costs = tuple(map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
+    whole, backward, weights = costs
+    return ChunkTimes(
+        whole, backward, weights, total(costs), (whole.total, backward.total, weights.total)
+    )
 
 
 def waiting(cost: Cost, host_ms: float) -> Cost:
