@@ -173,8 +173,6 @@ class MemoryModel:
         def fold(plan: ChunkPlan) -> ChunkMemory:
             key = (plan, shape, recompute)
             found = known.get(key)
-            return (
-                remember(known, key, chunk_memory(plan, layer_of)) if found is None else found
-            )
+            return remember(known, key, chunk_memory(plan, layer_of)) if found is None else found
 
         return tuple(tuple(map(fold, row)) for row in self._catalog.plans(trial))

@@ -340,9 +340,7 @@ class TimeModel:
         if found is None:
             regime = bytes_per_parameter(self._workload.precision)
             ranks = self._memory.parameters(trial, shape)
-            found = max(
-                optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks
-            )
+            found = max(optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks)
             remember(self._steps, key, found)
         return found
 

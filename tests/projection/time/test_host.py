@@ -65,7 +65,9 @@ def test_a_lead_carries_over_layers_unless_the_host_waits_in_between() -> None:
     slow, fast = layer(1.0, 2.0), layer(3.0, 1.0)
     assert host_idle([(1, 0, slow, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[0] == 0.0
     waits = layer(1.0, 2.0, syncs_ms=0.1)
-    assert host_idle([(1, 0, waits, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[0] == pytest.approx(1.1)
+    assert host_idle([(1, 0, waits, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[
+        0
+    ] == pytest.approx(1.1)
 
 
 def test_recomputed_layers_are_launched_and_waited_for_again() -> None:
@@ -73,7 +75,11 @@ def test_recomputed_layers_are_launched_and_waited_for_again() -> None:
     again = host_idle([(2, 2, layer(1.0, 1.5), NO_FSDP)], splits=False)
     assert again[1] - once[1] == pytest.approx(1.0)
     waits = layer(5.0, 1.0, syncs_ms=0.1)
-    assert host_idle([(2, 1, waits, NO_FSDP)], splits=False) == (pytest.approx(0.2), pytest.approx(0.1), 0)
+    assert host_idle([(2, 1, waits, NO_FSDP)], splits=False) == (
+        pytest.approx(0.2),
+        pytest.approx(0.1),
+        0,
+    )
 
 
 def test_small_models_are_bound_by_launches_and_large_ones_are_not() -> None:
