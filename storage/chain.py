@@ -66,16 +66,12 @@ def event_hash(
     The envelope's canonical JSON is spelled out: its keys are fixed, its texts need no escaping
     (`checked_run_id`, the names of events, hex digits), and this runs once per event read.
     """
-    envelope = (
-        f'{{"at":"{at.isoformat(timespec="microseconds")}","prev_hash":"{prev_hash}",'
-        f'"round":{_number(round)},"run_id":"{run_id}","schema_version":{schema_version},'
-        f'"seq":{seq},"trial":{_number(trial)},"type":"{type}"}}'
-    )
-    return hashlib.sha256(f"{prev_hash}{envelope}{payload}".encode()).hexdigest()
-
-
-def _number(value: int | None) -> str:
-    return "null" if value is None else str(value)
+    return hashlib.sha256(
+        f'{prev_hash}{{"at":"{at.isoformat(timespec="microseconds")}","prev_hash":"{prev_hash}",'
+        f'"round":{"null" if round is None else round},"run_id":"{run_id}",'
+        f'"schema_version":{schema_version},"seq":{seq},'
+        f'"trial":{"null" if trial is None else trial},"type":"{type}"}}{payload}'.encode()
+    ).hexdigest()
 
 
 def flaw(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:
@@ -87,14 +83,14 @@ def flaw(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | 
     if envelope.prev_hash != prev_hash:
         return "does not follow the event before it (previous hash differs)"
     expected = event_hash(
-        run_id=envelope.run_id,
-        seq=envelope.seq,
+        run_id=run_id,
+        seq=seq,
         type=envelope.type,
         schema_version=envelope.schema_version,
         round=envelope.round,
         trial=envelope.trial,
         at=envelope.at,
-        prev_hash=envelope.prev_hash,
+        prev_hash=prev_hash,
         payload=envelope.payload,
     )
     if envelope.hash != expected:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from schemas.errors import DamagedLog, UnknownEvent
 from schemas.events import SCHEMA_VERSION, Envelope, Event
-from storage.canonical import canonical
+from storage.canonical import canonical, is_canonical, parsed
 
 
 def payload_of(event: Event) -> str:
@@ -24,29 +24,42 @@ def event_of(envelope: Envelope) -> Event:
 
     Raises:
         UnknownEvent: its type or schema version is not one this Refold knows.
-        DamagedLog: the payload is not an event of that type.
+        DamagedLog: the payload is not an event of that type, or not canonical JSON.
     """
-    where = f"run {envelope.run_id}, event {envelope.seq}"
     if envelope.schema_version > SCHEMA_VERSION:
         raise UnknownEvent(
-            f"{where}: {envelope.type} has schema version {envelope.schema_version},"
+            f"{_where(envelope)}: {envelope.type} has schema version {envelope.schema_version},"
             f" this Refold knows up to {SCHEMA_VERSION}",
             hint="read the run with the Refold that wrote it, or a newer one",
         )
     if envelope.schema_version < 1:
-        raise DamagedLog(f"{where}: no schema version {envelope.schema_version} ever existed")
+        raise DamagedLog(
+            f"{_where(envelope)}: no schema version {envelope.schema_version} ever existed"
+        )
     model = event_types().get(envelope.type)
     if model is None:
         raise UnknownEvent(
-            f"{where}: this Refold knows no event {envelope.type!r}",
+            f"{_where(envelope)}: this Refold knows no event {envelope.type!r}",
             hint="read the run with the Refold that wrote it, or a newer one",
         )
     try:
-        return model.model_validate_json(envelope.payload)
+        value = parsed(envelope.payload)
+        event = model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "payload"
-        raise DamagedLog(f"{where}: not a {envelope.type}: {key}: {first['msg']}") from error
+        raise DamagedLog(
+            f"{_where(envelope)}: not a {envelope.type}: {key}: {first['msg']}"
+        ) from error
+    except ValueError as error:
+        raise DamagedLog(f"{_where(envelope)}: its payload is not JSON: {error}") from error
+    if not is_canonical(envelope.payload, value):
+        raise DamagedLog(f"{_where(envelope)}: its payload is not canonical JSON")
+    return event
+
+
+def _where(envelope: Envelope) -> str:
+    return f"run {envelope.run_id}, event {envelope.seq}"
 
 
 @cache

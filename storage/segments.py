@@ -8,16 +8,20 @@ import io
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from schemas.events import Envelope
 from storage.columns import HotColumns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_REPEATED = [
+    "run_id", "type", "schema_version", "round", "at", "source", "provenance",
+    "signature_model", "signature_cluster", "signature_stack",
+]  # fmt: skip
+"""Columns that are the same in many rows; the others, payloads first, only lose by a dictionary."""
 
 
 class Row(NamedTuple):
@@ -37,17 +41,23 @@ class ForeignSegment(Exception):
 
 def encode(rows: Sequence[Row]) -> bytes:
     """The segment that holds `rows`, at least one."""
-    columns: dict[str, list[Any]] = {name: [] for name in segment_schema().names}
-    for envelope, hot in rows:
-        for name in Envelope.model_fields:
-            columns[name].append(getattr(envelope, name))
-        for name, value in zip(HotColumns._fields, hot, strict=True):
-            columns[name].append(value)
+    envelopes, hots = zip(*rows, strict=True)
     sink = io.BytesIO()
     pq.write_table(
-        pa.table(columns, schema=segment_schema()),
+        pa.table(
+            [
+                pa.array(values, type=field.type)
+                for field, values in zip(
+                    segment_schema(),
+                    (*zip(*envelopes, strict=True), *zip(*hots, strict=True)),
+                    strict=True,
+                )
+            ],
+            schema=segment_schema(),
+        ),
         sink,
         compression="zstd",
+        use_dictionary=_REPEATED,
         write_page_checksum=True,
     )
     return sink.getvalue()
@@ -78,21 +88,21 @@ def decode(data: bytes) -> list[Row]:
 
 
 def _rows(table: pa.Table) -> list[Row]:
+    if any(table.column(field.name).null_count for field in segment_schema() if not field.nullable):
+        raise ForeignSegment("a row is not an event")
     plain = table.set_column(
         table.schema.get_field_index("at"), "at", table.column("at").cast(pa.int64())
     )
-    envelope_names = tuple(Envelope.model_fields)
     try:
         columns = {name: plain.column(name).to_pylist() for name in plain.column_names}
-        columns["at"] = [_EPOCH + timedelta(microseconds=us) for us in columns["at"]]
-        envelopes = [
-            Envelope(**dict(zip(envelope_names, values, strict=True)))
-            for values in zip(*(columns[name] for name in envelope_names), strict=True)
-        ]
-    except (ValidationError, ValueError, TypeError, OverflowError) as error:
+        # Events of one batch have one time.
+        times = {us: _EPOCH + timedelta(microseconds=us) for us in set(columns["at"])}
+    except (ValueError, OverflowError) as error:
         raise ForeignSegment("a row is not an event") from error
-    hots = map(HotColumns._make, zip(*(columns[n] for n in HotColumns._fields), strict=True))
-    return [Row(envelope, hot) for envelope, hot in zip(envelopes, hots, strict=True)]
+    columns["at"] = [times[us] for us in columns["at"]]
+    envelopes = map(Envelope._make, zip(*map(columns.get, Envelope._fields), strict=True))
+    hots = map(HotColumns._make, zip(*map(columns.get, HotColumns._fields), strict=True))
+    return list(map(Row, envelopes, hots))
 
 
 @cache
