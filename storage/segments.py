@@ -42,23 +42,17 @@ class ForeignSegment(Exception):
 def encode(rows: Sequence[Row]) -> bytes:
     """The segment that holds `rows`, at least one."""
     envelopes, hots = zip(*rows, strict=True)
+    columns = (*zip(*envelopes, strict=True), *zip(*hots, strict=True))
+    schema = segment_schema()
+    arrays = [pa.array(values, f.type) for f, values in zip(schema, columns, strict=True)]
+    return encode_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def encode_table(table: pa.Table) -> bytes:
+    """The segment that holds the rows of `table`, which has `segment_schema()`."""
     sink = io.BytesIO()
     pq.write_table(
-        pa.table(
-            [
-                pa.array(values, type=field.type)
-                for field, values in zip(
-                    segment_schema(),
-                    (*zip(*envelopes, strict=True), *zip(*hots, strict=True)),
-                    strict=True,
-                )
-            ],
-            schema=segment_schema(),
-        ),
-        sink,
-        compression="zstd",
-        use_dictionary=_REPEATED,
-        write_page_checksum=True,
+        table, sink, compression="zstd", use_dictionary=_REPEATED, write_page_checksum=True
     )
     return sink.getvalue()
 
