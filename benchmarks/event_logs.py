@@ -18,8 +18,8 @@ from flows.tune import tune
 from schemas.evaluation import Evaluation
 from schemas.events import AxesDerived, RoundFinished, RunFinished
 from storage import Entry, EventLog, State, fresh_run_id
+from storage.blobs import blobs_of
 from storage.state import Trial
-from storage.verify import blobs_of
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOAD = ROOT / "examples/workloads/mixtral_8x22B.yaml"

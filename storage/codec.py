@@ -1,13 +1,14 @@
 """Events to payloads and back."""
 
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from schemas.errors import DamagedLog, UnknownEvent
 from schemas.events import SCHEMA_VERSION, Envelope, Event
 from storage.canonical import canonical, is_canonical, parsed
+from storage.upcasting import upcast
 
 
 def payload_of(event: Event) -> str:
@@ -20,7 +21,7 @@ def payload_of(event: Event) -> str:
 
 
 def event_of(envelope: Envelope) -> Event:
-    """The event an envelope carries.
+    """The event an envelope carries, an old one lifted to today's schema.
 
     Raises:
         UnknownEvent: its type or schema version is not one this Refold knows.
@@ -42,20 +43,29 @@ def event_of(envelope: Envelope) -> Event:
             f"{_where(envelope)}: this Refold knows no event {envelope.type!r}",
             hint="read the run with the Refold that wrote it, or a newer one",
         )
+    value = _canonical_object(envelope)
+    if envelope.schema_version < SCHEMA_VERSION:
+        value = upcast(envelope.type, envelope.schema_version, value)
     try:
-        value = parsed(envelope.payload)
-        event = model.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "payload"
+        key = ".".join(str(part) for part in first["loc"])
         raise DamagedLog(
             f"{_where(envelope)}: not a {envelope.type}: {key}: {first['msg']}"
         ) from error
+
+
+def _canonical_object(envelope: Envelope) -> dict[str, Any]:
+    try:
+        value = parsed(envelope.payload)
     except ValueError as error:
-        raise DamagedLog(f"{_where(envelope)}: its payload is not JSON: {error}") from error
+        raise DamagedLog(f"{_where(envelope)}: its payload is not JSON") from error
+    if not isinstance(value, dict):
+        raise DamagedLog(f"{_where(envelope)}: its payload is not a JSON object")
     if not is_canonical(envelope.payload, value):
         raise DamagedLog(f"{_where(envelope)}: its payload is not canonical JSON")
-    return event
+    return value
 
 
 def _where(envelope: Envelope) -> str:

@@ -6,8 +6,16 @@ They are derived, never a source: `storage.verify` re-derives each from the payl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from schemas.evaluation import Evaluation
-from schemas.events import Event, RunStarted, TrialProposed, TrialRejected, TrialScored
+from schemas.evaluation import Evaluation, SignatureHashes
+from schemas.events import (
+    Event,
+    RunForked,
+    RunStarted,
+    TrialInvalidated,
+    TrialProposed,
+    TrialRejected,
+    TrialScored,
+)
 
 
 class HotColumns(NamedTuple):
@@ -53,11 +61,23 @@ def _of_proposal(event: TrialProposed) -> HotColumns:
     return HotColumns(event.trial_id)
 
 
+def _of_invalidation(event: TrialInvalidated) -> HotColumns:
+    return HotColumns(event.trial_id)
+
+
 def _of_start(event: RunStarted) -> HotColumns:
+    return _of_signature(event.signature)
+
+
+def _of_fork(event: RunForked) -> HotColumns:
+    return _of_signature(event.spec.signature)
+
+
+def _of_signature(signature: SignatureHashes) -> HotColumns:
     return HotColumns(
-        signature_model=event.signature.model,
-        signature_cluster=event.signature.cluster,
-        signature_stack=event.signature.stack,
+        signature_model=signature.model,
+        signature_cluster=signature.cluster,
+        signature_stack=signature.stack,
     )
 
 
@@ -82,5 +102,7 @@ _DERIVED: dict[type[Event], Callable[[Any], HotColumns]] = {
     TrialScored: _of_score,
     TrialRejected: _of_rejection,
     TrialProposed: _of_proposal,
+    TrialInvalidated: _of_invalidation,
     RunStarted: _of_start,
+    RunForked: _of_fork,
 }
