@@ -74,25 +74,31 @@ def event_hash(
     ).hexdigest()
 
 
-def flaw(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:
-    """What is wrong with `envelope` as event `seq` of `run_id` after `prev_hash`; None: nothing."""
+def misplaced(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:
+    """Why `envelope` is not event `seq` of `run_id` after `prev_hash`; None: by its place it is."""
     if envelope.run_id != run_id:
         return f"belongs to run {envelope.run_id}"
     if envelope.seq != seq:
         return f"carries sequence number {envelope.seq}"
     if envelope.prev_hash != prev_hash:
         return "does not follow the event before it (previous hash differs)"
+    return None
+
+
+def altered(envelope: Envelope) -> str | None:
+    """Whether anything of an event differs from what its hash was made of, in words; None: no."""
+    run_id, seq, kind, schema_version, round_number, trial, at, prev_hash, there, payload = envelope
     expected = event_hash(
         run_id=run_id,
         seq=seq,
-        type=envelope.type,
-        schema_version=envelope.schema_version,
-        round=envelope.round,
-        trial=envelope.trial,
-        at=envelope.at,
+        type=kind,
+        schema_version=schema_version,
+        round=round_number,
+        trial=trial,
+        at=at,
         prev_hash=prev_hash,
-        payload=envelope.payload,
+        payload=payload,
     )
-    if envelope.hash != expected:
+    if there != expected:
         return "is not what was written (its hash does not match its content)"
     return None

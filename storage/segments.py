@@ -17,6 +17,8 @@ from schemas.events import Envelope
 from storage.columns import HotColumns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ROWS_PER_GROUP = 1000
+"""A compacted run is one segment: groups let several processes verify it, each a part."""
 _REPEATED = [
     "run_id", "type", "schema_version", "round", "at", "source", "provenance",
     "signature_model", "signature_cluster", "signature_stack",
@@ -52,21 +54,36 @@ def encode_table(table: pa.Table) -> bytes:
     """The segment that holds the rows of `table`, which has `segment_schema()`."""
     sink = io.BytesIO()
     pq.write_table(
-        table, sink, compression="zstd", use_dictionary=_REPEATED, write_page_checksum=True
+        table,
+        sink,
+        row_group_size=ROWS_PER_GROUP,
+        compression="zstd",
+        use_dictionary=_REPEATED,
+        write_page_checksum=True,
     )
     return sink.getvalue()
 
 
-def decode(data: bytes) -> list[Row]:
+def decode(data: bytes, *, groups: slice = slice(None), payloads: bool = True) -> list[Row]:
     """The rows of a segment.
+
+    Args:
+        data: the segment.
+        groups: which of its row groups.
+        payloads: False leaves them out, and "" in their place.
 
     Raises:
         TornSegment: `data` is not a whole Parquet file.
         ForeignSegment: its columns are not a segment's, it holds no event, or memory is short.
     """
+    wanted = [n for n in segment_schema().names if payloads or n != "payload"]
     try:
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-            table = file.read()
+            if file.schema_arrow.remove_metadata() != segment_schema():
+                raise ForeignSegment("its columns are not those of a segment")
+            if file.metadata.num_rows == 0:
+                raise ForeignSegment("it holds no event")
+            table = file.read_row_groups(range(file.num_row_groups)[groups], wanted)
     except MemoryError as error:
         # A flipped size asks for absurd amounts; but memory may really be short, and a tail must
         # not be set aside for that.
@@ -74,10 +91,8 @@ def decode(data: bytes) -> list[Row]:
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise TornSegment(f"{len(data)} bytes, {reason}") from error
-    if table.schema.remove_metadata() != segment_schema():
-        raise ForeignSegment("its columns are not those of a segment")
-    if table.num_rows == 0:
-        raise ForeignSegment("it holds no event")
+    if not payloads:
+        table = table.append_column("payload", pa.array([""] * table.num_rows, pa.string()))
     return _rows(table)
 
 
