@@ -10,6 +10,7 @@ from typing import Any
 from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
+    BudgetSpent,
     Envelope,
     Event,
     LLMCalled,
@@ -85,6 +86,7 @@ class _Folder:
         self.incumbent: tuple[float, int] | None = None
         self.notes: list[Note] = []
         self.calls: list[Call] = []
+        self.stop: str | None = None
         self.llm_tokens = 0
         self.llm_cost_usd = 0.0
         self.seeds = self.proposals = self.perf_calls = self.benchmark_calls = 0
@@ -122,7 +124,7 @@ class _Folder:
         folder.perf_calls, folder.benchmark_calls = spent.perf_calls, spent.benchmark_calls
         folder.spent_rounds, folder.wall_clock_s = spent.rounds, spent.wall_clock_s
         folder.llm_tokens, folder.llm_cost_usd = spent.llm_tokens, spent.llm_cost_usd
-        folder.calls = list(start.calls)
+        folder.calls, folder.stop = list(start.calls), start.stop
         folder.forks, folder.carried = list(start.forks), start.carried
         return folder
 
@@ -158,6 +160,7 @@ class _Folder:
                 wall_clock_s=self.wall_clock_s,
             ),
             in_flight=tuple(self.open_trials),
+            stop=self.stop,
             calls=tuple(self.calls),
             forks=tuple(self.forks),
             carried=self.carried,
@@ -215,6 +218,7 @@ class _Folder:
             self.begin()
             self.carried = known
             return
+        self.stop = None
         for number in event.reopened:
             trial = self.trials.get(number)
             if trial is None or trial.rejected is None:
@@ -239,6 +243,9 @@ class _Folder:
         if self.axes is not None:
             self._impossible(envelope, "derives the axes a second time")
         self.axes = event.axes
+
+    def _budget_spent(self, _: Envelope, event: BudgetSpent) -> None:
+        self.stop = event.why
 
     def _interrupted(self, _: Envelope, event: RunInterrupted) -> None:
         self.interrupted = event
@@ -370,6 +377,7 @@ _STEPS: dict[type[Event], Callable[[_Folder, Envelope, Any], None]] = {
     TrialScored: _Folder._scored,
     TrialInvalidated: _Folder._invalidated,
     LLMCalled: _Folder._called,
+    BudgetSpent: _Folder._budget_spent,
     NoteTaken: _Folder._noted,
     RoundFinished: _Folder._round_finished,
     RunInterrupted: _Folder._interrupted,

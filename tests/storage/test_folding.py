@@ -15,8 +15,9 @@ from schemas.events import (
     RunResumed,
     TailRecovered,
 )
-from storage import Entry, State, fold
+from storage import Entry, State, fold, folding
 from storage.chain import seal
+from storage.codec import event_types
 from storage.summary import RunSummary, summarise
 from tests.storage.builders import (
     RUN,
@@ -318,3 +319,7 @@ def test_notes_and_recoveries_may_follow_the_finish() -> None:
     state = fold(recorded([*flat(whole_run(1)), *late]))
     assert state.finished is not None
     assert state.notes[-1].text == "late"
+
+
+def test_every_event_has_its_step_in_the_fold() -> None:
+    assert set(folding._STEPS) == set(event_types().values())
