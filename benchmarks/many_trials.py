@@ -68,7 +68,7 @@ def main() -> None:
             best = best_per_signature(root)
             cpu_s = time.process_time() - start_cpu_s
             wall_s = time.perf_counter() - start_s
-            scores = best["trials"].sum()
+            scores = best["scores"].sum()
             print(
                 f"best of {len(best)} signatures, {scores:,} scores, {attempt} call:"
                 f" {wall_s:.2f} s, {cpu_s:.2f} s of CPU"

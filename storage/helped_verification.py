@@ -158,7 +158,19 @@ def outlined() -> Reading:
 def _outlined_rows(data: bytes) -> list[Row]:
     """Rows without their payloads where the columns tell enough."""
     rows = decode(data, payloads=False)
-    return rows if all(row.envelope.type in _OUTLINES for row in rows) else decode(data)
+    if all(row.envelope.type in _OUTLINES for row in rows):
+        return rows
+    if len(rows) <= ROWS_PER_GROUP:
+        return decode(data)
+    filled: list[Row] = []
+    number = 0
+    while len(filled) < len(rows):
+        group = slice(number, number + 1)
+        part = decode(data, groups=group, payloads=False)
+        told = all(row.envelope.type in _OUTLINES for row in part)
+        filled += part if told else decode(data, groups=group)
+        number += 1
+    return filled
 
 
 def _outline(row: Row) -> Event:

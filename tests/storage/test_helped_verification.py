@@ -124,6 +124,9 @@ def test_the_shares_cover_the_row_groups_of_a_long_segment(
         [3, 4, 5, 9, 10, 11],
     ]
     assert all(share_is_sound(store.backend, pieces, n, 2) for n in range(2))
+    payloads = [r.envelope.payload != "" for r in outlined().decode(data)]
+    assert payloads == [True] * 3 + [False] * 6 + [True] * 5  # trials alone in groups 1 and 2
+    assert outlined_state(tmp_path).head_seq == 13
 
 
 @pytest.mark.parametrize("tamper", [row[0] for row in tampering.TABLE], ids=lambda t: t.__name__)
