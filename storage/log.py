@@ -29,7 +29,7 @@ from schemas.errors import DamagedLog, LogError, StaleWriter
 from schemas.events import ZERO_HASH, Envelope, Event, TailRecovered
 from storage.backends import AlreadyStored, NotStored, SegmentStore
 from storage.backends.lease import Lease
-from storage.backends.local_lease import this_process
+from storage.backends.process import this_process
 from storage.canonical import sha256_hex
 from storage.chain import seal
 from storage.collection import cycle_collection_paused
@@ -278,6 +278,8 @@ class EventLog:
     def _must_write(self) -> None:
         if not self._writing:
             raise LogError(f"run {self.run_id} is not open for writing")
+        if self.lease is not None:
+            self.lease.check()
 
     def _append(self, entries: list[Entry]) -> list[Envelope]:
         if not entries:

@@ -4,7 +4,7 @@ A backend keeps values under keys (paths with forward slashes) and promises:
 
 B1 a key that `create` made holds all of its bytes, or does not exist: never a part of them.
 B2 of several `create` calls for one key exactly one succeeds; the others write nothing.
-B3 when `create`, `replace` or `move` returns, its effect survives a power cut.
+B3 when `create`, `replace`, `move` or `remove` returns, its effect survives a power cut.
 B4 a writer killed at any instant leaves at most something that `leftovers` lists.
 """
 
@@ -50,6 +50,16 @@ class SegmentStore(Protocol):
 
         Raises:
             NotStored: there is nothing under `key`.
+        """
+
+    def remove(self, key: str) -> None:
+        """Delete the value under `key`, durably; the key is free to be created again.
+
+        A key without a value is no error: removing twice is the same as once. A reader at the same
+        time gets the whole value or `NotStored`.
+
+        Raises:
+            StoreRefused: it cannot be deleted; the value stands.
         """
 
     def leftovers(self, prefix: str) -> list[str]:

@@ -91,6 +91,18 @@ class LocalDisk:
         self._sync_folder(new.parent)
         self._sync_folder(old.parent)
 
+    def remove(self, key: str) -> None:
+        """See `SegmentStore.remove`."""
+        path = self.root / key
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StoreRefused(f"{path}: cannot be removed: {error.strerror}") from error
+        if path.parent.is_dir():  # also when somebody else removed it: they may not have flushed
+            self._sync_folder(path.parent)
+
     def acquire(self, key: str, owner: Owner) -> LocalLease:
         """See `SegmentStore.acquire`."""
         path = self.root / key

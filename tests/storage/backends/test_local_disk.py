@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import EnvironmentMissing, LogError, StoreRefused
 from storage.backends import AlreadyStored, NotStored
 from storage.backends.local import LocalDisk
-from storage.backends.local_lease import this_process
+from storage.backends.process import this_process
 
 
 @pytest.fixture

@@ -1,0 +1,211 @@
+"""Single objects of a bucket: read, created if absent, changed if unchanged, overwritten, removed.
+
+A request whose answer was lost is sent again, and may then meet its own success: "already exists",
+or "changed since". So every conditional write carries a mark of its own (an attribute of the
+object), and after such an answer, or none, the object is read back and the marks are compared.
+"""
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from schemas.errors import StoreRefused
+from storage.backends import AlreadyStored, NotStored
+from storage.backends.object_client import Patience, connect, is_missing_bucket, refusal
+from storage.backends.store_url import StoreUrl
+
+if TYPE_CHECKING:
+    from obstore import PutMode, UpdateVersion
+
+_MARK = "writer"
+"""Attribute of an object: which request wrote it. Letters only: Azure allows no more."""
+
+
+class Stored(NamedTuple):
+    """An object as it was read."""
+
+    data: bytes
+    version: "UpdateVersion"
+    """What `change` compares."""
+    modified: datetime
+    """By the server's clock."""
+    mark: str | None
+
+
+class Changed(Exception):
+    """The object is no longer the one that was read, or is gone."""
+
+
+class Objects:
+    """The objects below the folder of a bucket.
+
+    Args:
+        url: bucket and folder.
+        env: names the endpoint; credentials are read by the client itself.
+        patience: how long a request may take.
+
+    Raises:
+        EnvironmentMissing: `obstore` is not installed.
+        StoreRefused: the environment's settings make no client. So does every method when the
+            server cannot be reached, denies access, or has no such bucket.
+    """
+
+    def __init__(self, url: StoreUrl, env: Mapping[str, str], patience: Patience) -> None:
+        self._url = url
+        self._client = connect(url, env, patience)
+        from obstore import exceptions
+
+        self._taken = exceptions.AlreadyExistsError
+        self._stale = exceptions.PreconditionError
+        self._failed = (exceptions.BaseError, FileNotFoundError, ValueError)
+
+    def where(self, key: str) -> str:
+        """The URL of a key, for messages."""
+        return f"{self._url}/{key}"
+
+    def read(self, key: str) -> Stored:
+        """The object under `key`.
+
+        Raises:
+            NotStored: there is none.
+        """
+        try:
+            answer = self._client.get(key)
+            data, meta = bytes(answer.bytes()), answer.meta
+        except FileNotFoundError as error:
+            if is_missing_bucket(error):
+                raise self._refusal(key, "cannot be read", error) from error
+            raise NotStored(key) from error
+        except self._failed as error:
+            raise self._refusal(key, "cannot be read", error) from error
+        version = _version(meta["e_tag"], meta["version"])
+        mark = answer.attributes.get(_MARK)
+        return Stored(data, version, meta["last_modified"], None if mark is None else str(mark))
+
+    def create(self, key: str, data: bytes) -> "UpdateVersion":
+        """Store `data` under `key` if nothing is there; the version of the new object.
+
+        Raises:
+            AlreadyStored: something is.
+        """
+        made = self._put(key, data, "create")
+        if made is None:
+            raise AlreadyStored(key)
+        return made
+
+    def change(self, key: str, data: bytes, version: "UpdateVersion") -> "UpdateVersion":
+        """Put `data` in the place of the object of `version`; the version of the new one.
+
+        Raises:
+            Changed: another object is there by now, or none.
+        """
+        made = self._put(key, data, version)
+        if made is None:
+            raise Changed(key)
+        return made
+
+    def overwrite(self, key: str, data: bytes) -> None:
+        """Store `data` under `key`, whatever is there."""
+        try:
+            self._client.put(key, data, mode="overwrite", use_multipart=False)
+        except self._failed as error:
+            raise self._refusal(key, "cannot be written", error) from error
+
+    def copy(self, key: str, new_key: str) -> None:
+        """Store what is under `key` under `new_key` too.
+
+        Raises:
+            NotStored: there is nothing under `key`.
+        """
+        try:
+            self._client.copy(key, new_key)
+        except FileNotFoundError as error:
+            if is_missing_bucket(error):
+                raise self._refusal(key, "cannot be copied", error) from error
+            raise NotStored(key) from error
+        except self._failed as error:
+            raise self._refusal(key, "cannot be copied", error) from error
+
+    def remove(self, key: str) -> None:
+        """Delete the object under `key`, if there is one."""
+        try:
+            self._client.delete(key)
+        except FileNotFoundError as error:
+            if is_missing_bucket(error):
+                raise self._refusal(key, "cannot be removed", error) from error
+        except self._failed as error:
+            raise self._refusal(key, "cannot be removed", error) from error
+
+    def below(self, prefix: str) -> tuple[list[str], list[str]]:
+        """Names of the objects and of the folders directly below `prefix`, sorted."""
+        try:
+            found = self._client.list_with_delimiter(prefix)
+        except self._failed as error:
+            raise self._refusal(prefix, "cannot be listed", error) from error
+        objects = (entry["path"] for entry in found["objects"])
+        return _last_names(objects), _last_names(found["common_prefixes"])
+
+    def _put(self, key: str, data: bytes, mode: "PutMode") -> "UpdateVersion | None":
+        """The version `data` is stored as; None: the condition did not hold."""
+        mark = secrets.token_hex(16)
+        for last in (False, True):
+            try:
+                made = self._client.put(
+                    key, data, mode=mode, attributes={_MARK: mark}, use_multipart=False
+                )
+            except (self._taken, self._stale):
+                return self._version_by(key, mark)
+            except self._failed as error:
+                refused = self._refusal(key, "cannot be written", error)
+                arrived = self._arrived(key, mark, refused)
+                if arrived is not None:
+                    return arrived
+                if last or not _may_pass(error):
+                    raise refused from error
+            else:
+                return _version(made["e_tag"], made["version"])
+        raise AssertionError("the second attempt returns or raises")
+
+    def _version_by(self, key: str, mark: str) -> "UpdateVersion | None":
+        """The version under `key`, if the request with `mark` wrote it."""
+        try:
+            there = self.read(key)
+        except NotStored:
+            return None
+        return there.version if there.mark == mark else None
+
+    def _arrived(self, key: str, mark: str, refused: StoreRefused) -> "UpdateVersion | None":
+        """`_version_by` after a write that failed: it may be there all the same.
+
+        Raises:
+            StoreRefused: that cannot be seen either.
+        """
+        try:
+            return self._version_by(key, mark)
+        except StoreRefused:
+            raise StoreRefused(
+                f"{refused}; it may have been stored all the same", hint=refused.hint
+            ) from refused
+
+    def _refusal(self, key: str, what: str, error: Exception) -> StoreRefused:
+        return refusal(self._url, self.where(key), what, error)
+
+
+def _version(e_tag: str | None, version: str | None) -> "UpdateVersion":
+    """What a server told of a version: it wants no part that it does not use."""
+    told: UpdateVersion = {}
+    if e_tag is not None:
+        told["e_tag"] = e_tag
+    if version is not None:
+        told["version"] = version
+    return told
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later: no answer came."""
+    return "HTTP error" in str(error)
+
+
+def _last_names(paths: Any) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in paths)
