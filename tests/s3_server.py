@@ -5,6 +5,7 @@ moto looks first and writes then.
 """
 
 import logging
+import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable
@@ -100,6 +101,7 @@ class S3Server:
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if fault.answer == "none":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionResetError
         body = _TROUBLE.replace(b"InternalError", fault.code.encode())
         start_response(f"{fault.answer} Fault", [("Content-Length", str(len(body)))])

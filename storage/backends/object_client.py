@@ -88,6 +88,18 @@ def is_missing_bucket(error: Exception) -> bool:
     return any(text in str(error) for text in _MISSING_BUCKET)
 
 
+def leaves_open(error: Exception) -> bool:
+    """Whether a request that failed may have been carried out: no answer, or a server's failure."""
+    text = str(error)
+    return "HTTP error" in text or re.search(r"status code: 5\d\d", text) is not None
+
+
+def is_worth_repeating(error: Exception) -> bool:
+    """Whether `obstore` gave up at once: it repeats no write whose answer was lost."""
+    text = str(error)
+    return "HTTP error" in text and "kind: Connect" not in text
+
+
 def refusal(url: StoreUrl, where: str, what: str, error: Exception) -> StoreRefused:
     """What `error` of obstore comes to, in one line: `where`: `what`: why.
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schemas.errors import StoreRefused
 from storage.backends import AlreadyStored, NotStored
-from storage.backends.object_client import Patience, connect, is_missing_bucket, refusal
+from storage.backends.object_client import (
+    Patience,
+    connect,
+    is_missing_bucket,
+    is_worth_repeating,
+    leaves_open,
+    refusal,
+)
 from storage.backends.store_url import StoreUrl
 
 if TYPE_CHECKING:
@@ -154,35 +161,41 @@ class Objects:
                 made = self._client.put(
                     key, data, mode=mode, attributes={_MARK: mark}, use_multipart=False
                 )
+                return _version(made["e_tag"], made["version"])
             except (self._taken, self._stale):
-                return self._version_by(key, mark)
+                there = self._seen(key)
+                if there and there.mark == mark:
+                    return there.version
+                # S3 answers 409 while another write of the key is under way, which may then fail.
+                if last or not _may_be_put(there, mode):
+                    return None
             except self._failed as error:
                 refused = self._refusal(key, "cannot be written", error)
-                arrived = self._arrived(key, mark, refused)
-                if arrived is not None:
-                    return arrived
-                if last or not _may_pass(error):
+                if not leaves_open(error):
                     raise refused from error
-            else:
-                return _version(made["e_tag"], made["version"])
+                there = self._seen_after(key, refused)
+                if there and there.mark == mark:
+                    return there.version
+                if not _may_be_put(there, mode):
+                    return None
+                if last or not is_worth_repeating(error):
+                    raise refused from error
         raise AssertionError("the second attempt returns or raises")
 
-    def _version_by(self, key: str, mark: str) -> "UpdateVersion | None":
-        """The version under `key`, if the request with `mark` wrote it."""
+    def _seen(self, key: str) -> Stored | None:
         try:
-            there = self.read(key)
+            return self.read(key)
         except NotStored:
             return None
-        return there.version if there.mark == mark else None
 
-    def _arrived(self, key: str, mark: str, refused: StoreRefused) -> "UpdateVersion | None":
-        """`_version_by` after a write that failed: it may be there all the same.
+    def _seen_after(self, key: str, refused: StoreRefused) -> Stored | None:
+        """What is there after a write that failed: it may have arrived all the same.
 
         Raises:
             StoreRefused: that cannot be seen either.
         """
         try:
-            return self._version_by(key, mark)
+            return self._seen(key)
         except StoreRefused:
             raise StoreRefused(
                 f"{refused}; it may have been stored all the same", hint=refused.hint
@@ -202,9 +215,9 @@ def _version(e_tag: str | None, version: str | None) -> "UpdateVersion":
     return told
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether the same request may succeed a moment later: no answer came."""
-    return "HTTP error" in str(error)
+def _may_be_put(there: Stored | None, mode: "PutMode") -> bool:
+    """Whether the condition of a write still holds."""
+    return there is None if mode == "create" else there is not None and there.version == mode
 
 
 def _last_names(paths: Any) -> list[str]:
