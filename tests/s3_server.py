@@ -35,11 +35,20 @@ class Fault:
     carried_out: bool = False
     """Whether the request is carried out all the same."""
     code: str = "InternalError"
+    after: int = 0
+    """How many of them pass before."""
     times: int = 1
 
-    def meets(self, environ: dict[str, Any]) -> bool:
+    def befalls(self, environ: dict[str, Any]) -> bool:
+        """Whether this request is one of them; counts."""
         target = f"{environ['PATH_INFO']}?{environ['QUERY_STRING']}"
-        return bool(self.times) and environ["REQUEST_METHOD"] == self.method and self.part in target
+        if environ["REQUEST_METHOD"] != self.method or self.part not in target:
+            return False
+        if self.after or not self.times:
+            self.after = max(0, self.after - 1)
+            return False
+        self.times -= 1
+        return True
 
 
 class S3Server:
@@ -92,10 +101,9 @@ class S3Server:
     def _answer(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
-        fault = next((fault for fault in self.faults if fault.meets(environ)), None)
+        fault = next((fault for fault in self.faults if fault.befalls(environ)), None)
         if fault is None:
             return self._carried_out(environ, start_response)
-        fault.times -= 1
         if fault.carried_out:
             self._carried_out(environ, lambda *_: None)
         else:

@@ -7,6 +7,7 @@ lease itself does.
 import os
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -147,9 +148,9 @@ LOST = [Fault("PUT", "leases", answer=500, carried_out=True)] + [
 def test_a_lost_answer_neither_loses_nor_doubles_a_lease(
     s3: S3Server, clients: Clients, fault: Fault
 ) -> None:
-    s3.misbehave(Fault("PUT", "leases", fault.answer, fault.carried_out))
+    s3.misbehave(replace(fault))
     lease = clients.at(QUICK).acquire(KEY, this_process(NOW))
-    s3.misbehave(Fault("PUT", "leases", fault.answer, fault.carried_out))
+    s3.misbehave(replace(fault))
     until = time.monotonic() + 30
     while record_of(clients.at(QUICK)).renewals < 2:
         assert time.monotonic() < until
