@@ -55,17 +55,13 @@ class Ledger:
             for listener in self._listeners:
                 listener(entry.event, envelope)
 
-    def put_blob(self, data: bytes) -> str:
-        """Keeps a large text beside the run; its SHA-256.
-
-        Raises:
-            LogError: it holds a secret, or the disk refused.
-        """
-        return self._log.put_blob(data)
-
     def anchor(self) -> None:
         """Anchors the head outside the run's folder."""
         self._log.anchor_head()
+
+    def compact(self) -> None:
+        """Puts a finished run's events into one segment."""
+        self._log.compact()
 
     def __enter__(self) -> Self:
         return self

@@ -11,8 +11,8 @@ from storage.backends.local import LocalDisk
 from storage.backends.object_store import ObjectStore
 from storage.backends.store_url import StoreUrl, is_url, parse
 from storage.evaluation_cache import EvaluationCache
+from storage.extent import has_begun
 from storage.layout import RUNS, run_of_folder
-from storage.reading import has_begun
 
 DEFAULT_STORE = "./.refold"
 """Where runs are kept unless told otherwise."""

@@ -8,6 +8,7 @@ B3 when `create`, `replace`, `move` or `remove` returns, its effect survives a p
 B4 a writer killed at any instant leaves at most something that `leftovers` lists.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from storage.backends.lease import Lease, Owner
@@ -52,14 +53,14 @@ class SegmentStore(Protocol):
             NotStored: there is nothing under `key`.
         """
 
-    def remove(self, key: str) -> None:
-        """Delete the value under `key`, durably; the key is free to be created again.
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete what is under `keys`, durably; each key is free to be created again.
 
-        A key without a value is no error: removing twice is the same as once. A reader at the same
-        time gets the whole value or `NotStored`.
+        Removing what is not there is no error, so removing twice is the same as once. A reader at
+        the same time gets the whole value or `NotStored`.
 
         Raises:
-            StoreRefused: it cannot be deleted; the value stands.
+            StoreRefused: one cannot be removed; any of them may still be there.
         """
 
     def leftovers(self, prefix: str) -> list[str]:

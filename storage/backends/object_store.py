@@ -7,7 +7,7 @@ strongly consistent. There is no rename: `move` copies, then deletes, and a proc
 the two leaves both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from storage.backends.lease import Owner
 from storage.backends.object_client import Patience
@@ -76,11 +76,11 @@ class ObjectStore:
     def move(self, key: str, new_key: str) -> None:
         """See `SegmentStore.move`."""
         self._objects.copy(key, new_key)
-        self._objects.remove(key)
+        self._objects.remove([key])
 
-    def remove(self, key: str) -> None:
+    def remove(self, keys: Sequence[str]) -> None:
         """See `SegmentStore.remove`."""
-        self._objects.remove(key)
+        self._objects.remove(keys)
 
     def acquire(self, key: str, owner: Owner) -> ObjectLease:
         """See `SegmentStore.acquire`."""

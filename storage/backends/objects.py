@@ -6,7 +6,7 @@ object), and after such an answer, or none, the object is read back and the mark
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -134,15 +134,20 @@ class Objects:
         except self._failed as error:
             raise self._refusal(key, "cannot be copied", error) from error
 
-    def remove(self, key: str) -> None:
-        """Delete the object under `key`, if there is one."""
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete the objects under `keys`, those that are there: S3 takes them all at once."""
+        if not keys:
+            return
         try:
-            self._client.delete(key)
+            self._client.delete(list(keys))
         except FileNotFoundError as error:
             if is_missing_bucket(error):
-                raise self._refusal(key, "cannot be removed", error) from error
+                raise self._refusal(keys[0], "cannot be removed", error) from error
+            # Google and Azure say so of one that was not there, and may have left others.
+            for key in keys[:0] if len(keys) == 1 else keys:
+                self.remove([key])
         except self._failed as error:
-            raise self._refusal(key, "cannot be removed", error) from error
+            raise self._refusal(keys[0], "cannot be removed", error) from error
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:
         """Names of the objects and of the folders directly below `prefix`, sorted."""

@@ -26,6 +26,11 @@ OFFERED = {
         "--memory-regime", "--json",
     ],
     "resume": ["RUN", "--store", "--out-dir", "--prefect", "--no-prefect", "--json"],
+    "fork": [
+        "RUN", "--at-round", "--at-trial", "--at-event", "--workload", "--target-cluster", "--set",
+        "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", "--prefect",
+        "--no-prefect", "--json",
+    ],
     "check": [*FILES, "--set"],
     "axes": [*FILES, "--why"],
     "workloads": ["DIR", "--model-path", "--json"],

@@ -161,18 +161,28 @@ class StoresValues:
         backend = place.backend
         backend.create("a/value", b"bytes")
         backend.create("a/value2", b"another's")
-        backend.remove("a/value")
+        backend.remove(["a/value"])
         assert backend.names("a") == ["value2"]
         with pytest.raises(NotStored):
             backend.read("a/value")
-        backend.remove("a/value")
+        backend.remove(["a/value"])
         backend.create("a/value", b"new")
         assert backend.read("a/value") == b"new"
 
+    def test_many_keys_are_removed_at_once_whether_they_are_there_or_not(
+        self, place: Place
+    ) -> None:
+        backend = place.backend
+        for name in ("a/1", "a/2", "b/3", "b/4"):
+            backend.create(name, b"")
+        backend.remove(["a/1", "a/missing", "b/3", "nowhere/5"])
+        assert (backend.names("a"), backend.names("b")) == (["2"], ["4"])
+        backend.remove([])
+
     def test_removing_what_never_was_is_no_error(self, place: Place) -> None:
-        place.backend.remove("nowhere/value")
+        place.backend.remove(["nowhere/value"])
         place.backend.create("a", b"a value where a folder would be")
-        place.backend.remove("a/value")
+        place.backend.remove(["a/value"])
         assert place.backend.read("a") == b"a value where a folder would be"
 
     def test_what_is_not_there_is_not_stored(self, place: Place) -> None:

@@ -88,7 +88,7 @@ def edit(backend: SegmentStore) -> None:
 
 
 def drop(backend: SegmentStore) -> None:
-    backend.remove(segment(5))
+    backend.remove([segment(5)])
 
 
 def duplicate(backend: SegmentStore) -> None:
@@ -104,12 +104,12 @@ def empty(backend: SegmentStore) -> None:
 
 
 def drop_tail(backend: SegmentStore) -> None:
-    backend.remove(segment(LAST))
+    backend.remove([segment(LAST)])
 
 
 def drop_run(backend: SegmentStore) -> None:
-    for name in backend.names(events_prefix(RUN)):
-        backend.remove(f"{events_prefix(RUN)}/{name}")
+    events = events_prefix(RUN)
+    backend.remove([f"{events}/{name}" for name in backend.names(events)])
 
 
 def add_a_file(backend: SegmentStore) -> None:
@@ -234,6 +234,20 @@ class CarriesLogs:
             log.append([NOTE], 1)
         EventLog.open(place.store, RUN, writing=True).close()
 
+    def test_a_compacted_run_is_one_segment_reads_the_same_and_goes_on(self, place: Place) -> None:
+        store = written(place)
+        before = EventLog.open(store, RUN).read()
+        asleep = EventLog.open(store, RUN, writing=True, exclusive=False)
+        with EventLog.open(store, RUN, writing=True) as log:
+            log.append([NOTE], log.next_seq)
+            assert log.compact() > 2
+        assert place.backend.names(events_prefix(RUN)) == [segment_name(0)]
+        with pytest.raises(StaleWriter):
+            asleep.append([NOTE], asleep.next_seq)
+        with EventLog.open(store, RUN, writing=True) as log:
+            log.append([NOTE], log.next_seq)
+            assert log.read()[:-2] == before
+
     def test_blobs_are_found_by_content_and_checked(self, place: Place) -> None:
         with EventLog.create(place.store, RUN) as log:
             digest = log.put_blob(b"a long prompt")
@@ -242,7 +256,7 @@ class CarriesLogs:
             place.backend.replace(f"{blobs_prefix(RUN)}/{digest}", b"a long romp")
             with pytest.raises(DamagedLog, match="not what was stored"):
                 log.get_blob(digest)
-            place.backend.remove(f"{blobs_prefix(RUN)}/{digest}")
+            place.backend.remove([f"{blobs_prefix(RUN)}/{digest}"])
             with pytest.raises(DamagedLog, match="is missing"):
                 log.get_blob(digest)
 
@@ -262,7 +276,7 @@ class CarriesLogs:
     def test_a_listing_is_the_same_with_and_without_an_anchor(self, place: Place) -> None:
         store = written(place, 5)
         (anchored,) = list_runs(store)
-        place.backend.remove(head_key(RUN))
+        place.backend.remove([head_key(RUN)])
         assert list_runs(store) == [anchored]
         assert (anchored.status, anchored.best_trial) == ("finished", 4)
         assert "no head is anchored" in verify(store, RUN).warnings[0]

@@ -63,6 +63,6 @@ def test_a_removal_is_flushed_before_it_returns(tmp_path: Path) -> None:
     disk = LocalDisk(tmp_path, fsync=fsync)
     disk.create("a/value", b"bytes")
     flushed.clear()
-    disk.remove("a/value")
-    disk.remove("a/value")
+    disk.remove(["a/value"])
+    disk.remove(["a/value"])
     assert flushed == [(tmp_path / "a").stat().st_ino] * 2

@@ -126,7 +126,7 @@ def test_a_move_cut_short_leaves_both_and_can_be_done_again(s3: S3Server, s3_sto
 def test_a_removal_whose_answer_was_lost_is_done_again(s3: S3Server, backend: ObjectStore) -> None:
     backend.create("a/value", b"bytes")
     s3.misbehave(Fault("POST", "?delete", answer=500, carried_out=True))
-    backend.remove("a/value")
+    backend.remove(["a/value"])
     assert backend.names("a") == []
 
 
@@ -139,7 +139,7 @@ def attempts(backend: SegmentStore) -> Iterator[str]:
         lambda: backend.names("a"),
         lambda: backend.folders("a"),
         lambda: backend.move("a/value", "b/value"),
-        lambda: backend.remove("a/value"),
+        lambda: backend.remove(["a/value"]),
     )
     for operation in operations:
         with pytest.raises(StoreRefused) as caught:
