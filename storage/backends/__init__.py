@@ -36,7 +36,8 @@ class SegmentStore(Protocol):
 
         Raises:
             AlreadyStored: the key is taken; nothing was written.
-            StoreRefused: it cannot be written (disk full, no permission); the key is not taken.
+            StoreRefused: it cannot be written (disk full, no permission); the key is not taken,
+                unless the message says that it may be: a server's answer was lost.
         """
 
     def replace(self, key: str, data: bytes) -> None:

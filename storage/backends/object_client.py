@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Client = S3Store | GCSStore | AzureStore
 
-OBSTORE = "obstore>=0.8,<1"
+OBSTORE = "obstore>=0.12,<1"
 """The extra `objectstore` of pyproject.toml."""
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -33,9 +33,9 @@ class Patience(NamedTuple):
     """How long one request may take, and how often it is sent again."""
 
     connect_s: float = 5.0
-    request_s: float = 30.0
+    request_s: float = 15.0
     retries: int = 6
-    retry_until_s: float = 20.0
+    retry_until_s: float = 15.0
     """No attempt begins later than this after the first one."""
 
 
