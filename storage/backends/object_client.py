@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 OBSTORE = "obstore>=0.12,<1"
 """The extra `objectstore` of pyproject.toml."""
 
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": (),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN)",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -59,7 +64,7 @@ def connect(url: StoreUrl, env: Mapping[str, str], patience: Patience) -> "Clien
         "timeout": timedelta(seconds=patience.request_s),
         "connect_timeout": timedelta(seconds=patience.connect_s),
     }
-    if url.scheme == "s3" and _endpoint_is_plain(env):
+    if _is_plain(url.scheme, env):
         options["allow_http"] = True
     retries = {
         "max_retries": patience.retries,
@@ -77,10 +82,11 @@ def connect(url: StoreUrl, env: Mapping[str, str], patience: Patience) -> "Clien
     return made
 
 
-def _endpoint_is_plain(env: Mapping[str, str]) -> bool:
-    """Whether the environment names an endpoint without TLS; saying so is asking for it."""
-    named = next((env[name] for name in _ENDPOINTS if env.get(name)), "")
-    return named.lower().startswith("http://")
+def _is_plain(scheme: str, env: Mapping[str, str]) -> bool:
+    """Whether the environment asks for no TLS, by name or by the endpoint it names."""
+    named = next((env[name] for name in _ENDPOINTS[scheme] if env.get(name)), "")
+    asked = env.get(_ALLOW_HTTP[scheme], "").lower() in ("true", "1")
+    return asked or named.lower().startswith("http://")
 
 
 def is_missing_bucket(error: Exception) -> bool:
