@@ -1,15 +1,15 @@
-"""The connection to an object store: `obstore` with bounded patience, and its errors in one line.
+"""The connection to an object store: `obstore`, with bounded patience.
 
 Credentials, region and endpoint are the environment's own affair: the standard variables of AWS,
 Google and Azure are read by `obstore`, and nothing here looks at them, keeps or prints them.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schemas.errors import EnvironmentMissing, StoreRefused
+from storage.backends.object_refusals import refusal
 from storage.backends.store_url import StoreUrl
 
 if TYPE_CHECKING:
@@ -26,12 +26,6 @@ _ENDPOINTS = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
-_CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN)",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
-_MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
 class Patience(NamedTuple):
@@ -59,6 +53,7 @@ def connect(url: StoreUrl, env: Mapping[str, str], patience: Patience) -> "Clien
             f"{url}: stores in an object store need obstore, which is not installed",
             hint=f"pip install '{OBSTORE}'",
         ) from error
+    _refuse_control_characters(url, env)
     makers: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
     options: dict[str, Any] = {
         "timeout": timedelta(seconds=patience.request_s),
@@ -89,56 +84,12 @@ def _is_plain(scheme: str, env: Mapping[str, str]) -> bool:
     return asked or named.lower().startswith("http://")
 
 
-def is_missing_bucket(error: Exception) -> bool:
-    """Whether a "not found" is about the bucket and not about a key in it."""
-    return any(text in str(error) for text in _MISSING_BUCKET)
-
-
-def leaves_open(error: Exception) -> bool:
-    """Whether a request that failed may have been carried out: no answer, or a server's failure."""
-    text = str(error)
-    return "HTTP error" in text or re.search(r"status code: 5\d\d", text) is not None
-
-
-def is_worth_repeating(error: Exception) -> bool:
-    """Whether `obstore` gave up at once: it repeats no write whose answer was lost."""
-    text = str(error)
-    return "HTTP error" in text and "kind: Connect" not in text
-
-
-def refusal(url: StoreUrl, where: str, what: str, error: Exception) -> StoreRefused:
-    """What `error` of obstore comes to, in one line: `where`: `what`: why.
-
-    Its own text has several lines, with the request's URL and the server's XML.
-    """
-    said, _, internals = str(error).partition("\n\nDebug source")
-    reason, hint = _reason(url, said, internals)
-    return StoreRefused(f"{where}: {what}: {reason}", hint=hint)
-
-
-def _reason(url: StoreUrl, said: str, internals: str) -> tuple[str, str]:
-    status = re.search(r"status code: (\d{3})", said)
-    code = re.search(r"<Code>(\w+)</Code>", said)
-    answer = " ".join(filter(None, (status and f"HTTP {status[1]}", code and code[1])))
-    credentials = f"set {_CREDENTIALS[url.scheme]}"
-    if "169.254.169.254" in said or "token request" in said or "MissingAccount" in internals:
-        return "there are no credentials in the environment", credentials
-    if any(text in said for text in _MISSING_BUCKET):
-        return f"there is no bucket {url.bucket}", "make it first, or name another"
-    if status and status[1] in ("401", "403"):
-        return f"access is denied ({answer})", f"{credentials} to a key that may do this"
-    if answer:
-        return f"the server answers {answer}", "try again later; what is stored is unharmed"
-    if "BareRedirect" in internals:
-        return "the bucket is in another region", "set AWS_REGION"
-    if "kind: Timeout" in internals:
-        return "no answer in time", "try again later; what is stored is unharmed"
-    if "kind: Connect" in internals:
-        host = re.search(r"https?://[^/\s]+", said)
-        return (
-            f"no connection to {host[0] if host else 'the server'}",
-            "check the network, and AWS_ENDPOINT_URL if it is set",
-        )
-    if "HTTP error" in said:
-        return "the connection broke", "try again later; what is stored is unharmed"
-    return said.splitlines()[0][:200] if said else "no reason was given", credentials
+def _refuse_control_characters(url: StoreUrl, env: Mapping[str, str]) -> None:
+    """A line break at the end of a token, as a file has it, would be a crash inside `obstore`."""
+    for name, value in env.items():
+        if name.startswith(("AWS_", "AZURE_")) and not value.isprintable():
+            raise StoreRefused(
+                f"{url}: the environment variable {name} holds a line break or another character"
+                " that no header can have",
+                hint=f"set {name} again without it",
+            )

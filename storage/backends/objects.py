@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schemas.errors import StoreRefused
 from storage.backends import AlreadyStored, NotStored
-from storage.backends.object_client import (
-    Patience,
-    connect,
+from storage.backends.object_client import Patience, connect
+from storage.backends.object_refusals import (
     is_missing_bucket,
     is_worth_repeating,
     leaves_open,

@@ -208,6 +208,34 @@ def test_a_connection_that_breaks_every_time_is_said(s3: S3Server, s3_store: str
         assert "the connection broke" in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"AWS_ENDPOINT_URL": "http://me:a-secret@127.0.0.1:1"},
+            "no connection to http://127.0.0.1:1",
+        ),
+        ({"AWS_ENDPOINT_URL": "ftp://me:a-secret@127.0.0.1"}, "its endpoint is not a URL"),
+        ({"AWS_SESSION_TOKEN": "a-secret\n"}, "AWS_SESSION_TOKEN holds a line break"),
+        ({"AWS_SECRET_ACCESS_KEY": None}, "Missing SecretAccessKey"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_the_environment_is_said_without_its_secrets(
+    s3_store: str, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], said: str
+) -> None:
+    for name, value in changes.items():
+        if value is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(StoreRefused) as caught:
+        impatient(s3_store).names("a")
+    assert said in str(caught.value)
+    assert caught.value.hint
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+
+
 def test_a_server_without_conditional_writes_is_refused_before_the_first_event(
     s3: S3Server, s3_store: str
 ) -> None:
