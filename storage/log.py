@@ -7,8 +7,8 @@ P2  What a killed writer left, and a torn tail beyond the anchored head, is set 
     outside the run's folder, durably, by `anchor_head`.
 P3  `append` expects a sequence number; a writer that is behind gets `StaleWriter`, having written
     nothing.
-P4  When `append` returns, the segment and its directory entry are on disk. A batch is one segment
-    and costs one flush of each.
+P4  When `append` returns, the segment and its directory entry are on disk, or an object store has
+    answered for it. A batch is one segment and costs one flush of each, or one write.
 P5  A run can be resumed: `state` says what is done, in flight and left (see `storage.folding`).
 P7  An evaluation is found again only by all that could change it (see `storage.evaluation_cache`).
 P8  Provenance is recorded as it was made, and never upgraded.

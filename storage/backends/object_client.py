@@ -1,7 +1,7 @@
 """The connection to an object store: `obstore`, with bounded patience.
 
 Credentials, region and endpoint are the environment's own affair: the standard variables of AWS,
-Google and Azure are read by `obstore`, and nothing here looks at them, keeps or prints them.
+Google and Azure are read by `obstore`, and nothing here keeps or prints them.
 """
 
 from collections.abc import Mapping

@@ -147,17 +147,22 @@ def test_a_missing_bucket_is_exit_code_3(
 
 
 def test_no_server_is_exit_code_3_before_a_search_begins(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        env = environment(AWS_ENDPOINT_URL=url, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         arguments = tune_arguments(tmp_path, "--no-prefect", "--store", "s3://bucket/x")
-        done = refold(*arguments, cwd=tmp_path, env=env)
-    assert done.returncode == 3
-    assert f"no connection to {url}" in done.stderr.splitlines()[-2]
-    assert "Traceback" not in done.stderr
+        done = refold_inline(capsys, *arguments)
+    assert done.code == 3
+    assert f"no connection to {url}" in done.err.splitlines()[-2]
+    assert "Traceback" not in done.err
     assert list((tmp_path / "tuning_runs" / "pod").iterdir()) == []
 
 
