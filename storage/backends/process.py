@@ -10,6 +10,7 @@ from storage.backends.lease import Owner
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 _ENDED = ("Z", "X")
+"""States of a process that is only waiting for its parent to look."""
 
 
 def this_process(since: datetime) -> Owner:
@@ -32,7 +33,16 @@ def has_died(owner: Owner) -> bool:
     """
     if not owner.machine or owner.machine != _machine():
         return False
-    return _process_started(owner.pid) != owner.process_started
+    started = _process_started(owner.pid)
+    if started:
+        return started != owner.process_started
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's, which /proc may hide
+        pass
+    return False
 
 
 def _machine() -> str:
@@ -44,10 +54,10 @@ def _machine() -> str:
 
 
 def _process_started(pid: int) -> str:
-    """Start of a running process in clock ticks since boot; empty: it ended, or no /proc."""
+    """Start of a process in clock ticks since boot; empty: there is none, or /proc does not say."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in _ENDED else fields[19]
+    return "ended" if fields[0] in _ENDED else fields[19]

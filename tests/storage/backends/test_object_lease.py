@@ -7,6 +7,7 @@ lease itself does.
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -76,6 +77,27 @@ def test_a_silent_owner_elsewhere_is_taken_over_and_told_so(clients: Clients) ->
     assert record_of(clients.at(QUICK)).owner == taken.owner, "it was not the old one's to free"
     taken.check()
     taken.release()
+
+
+def test_of_two_that_wait_for_a_silent_owner_one_takes_over(clients: Clients) -> None:
+    silent = clients.at(SLOW).acquire(KEY, ELSEWHERE)
+    barrier = threading.Barrier(2)
+
+    def take(machine: str) -> ObjectLease | RunLocked:
+        owner = ELSEWHERE.model_copy(update={"pid": 2, "machine": machine})
+        barrier.wait()
+        try:
+            return clients.at(ALIVE).acquire(KEY, owner)
+        except RunLocked as refused:
+            return refused
+
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(take, ("one", "two")))
+    (taken,) = [lease for lease in got if isinstance(lease, ObjectLease)]
+    assert taken.took_over == ELSEWHERE
+    taken.check()
+    taken.release()
+    silent.release()
 
 
 def test_an_owner_silent_for_long_by_the_servers_clock_is_not_waited_for(
