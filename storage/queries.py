@@ -60,7 +60,7 @@ def best_per_signature(store: Store | Path) -> "pl.DataFrame":
             ]
         )
     except pl.exceptions.PolarsError as error:
-        raise _damage(as_store(store), error) from error
+        raise _damage(_folder_of(store), error) from error
     return (
         scores.join(wrong, on=["run_id", "trial"], how="anti")
         # Until a killed compaction is finished, an event may lie in two segments.
@@ -84,11 +84,9 @@ def scan_events(store: Store | Path) -> "pl.LazyFrame":
     """
     import polars as pl
 
-    backend = as_store(store).backend
-    if not isinstance(backend, LocalDisk):
-        raise UserError("a query over all runs needs a store in a local folder")
+    root = _folder_of(store)
     columns = pl.DataFrame(segment_schema().empty_table()).schema
-    paths = [path for _, path in _segments(backend.root)]
+    paths = [path for _, path in _segments(root)]
     if not paths:
         return pl.LazyFrame(schema=columns)
     return pl.scan_parquet(
@@ -101,14 +99,21 @@ def scan_events(store: Store | Path) -> "pl.LazyFrame":
     )
 
 
-def _damage(store: Store, error: Exception) -> DamagedLog:
+def _folder_of(store: Store | Path) -> Path:
+    backend = as_store(store).backend
+    if not isinstance(backend, LocalDisk):
+        raise UserError("a query over all runs needs a store in a local folder")
+    return backend.root
+
+
+def _damage(root: Path, error: Exception) -> DamagedLog:
     """What made polars fail, by the run and the segment that it does not name."""
-    for run_id, path in _segments(store.root):
+    for run_id, path in _segments(root):
         try:
             decode(path.read_bytes())
         except (TornSegment, ForeignSegment) as reason:
             return _bad_segment(run_id, path.name, f"cannot be read ({reason})")
-    return DamagedLog(f"the store {store.root} cannot be queried: {error}")
+    return DamagedLog(f"the store {root} cannot be queried: {error}")
 
 
 def _bad_segment(run_id: str, name: str, what: str) -> DamagedLog:
