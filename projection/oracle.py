@@ -25,6 +25,7 @@ from projection.zero_delta import idle_recompute, trial_warnings, zero_delta_rea
 from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
+from schemas.gpu import Achievable
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial, trial_id_of
 from schemas.workload import Workload
@@ -47,8 +48,12 @@ class Oracle:
         search: SearchSpec,
         *,
         signature: SignatureHashes,
+        achieved: Achievable | None = None,
     ) -> None:
-        """Raises EnvironmentMissing when a GEMM backend asked for by name is not installed."""
+        """As a user asks, or with rates a fit tries out (`achieved`) for the calibration's.
+
+        Raises EnvironmentMissing when a GEMM backend asked for by name is not installed.
+        """
         self.workload = workload
         self.cluster = cluster
         self.search = search
@@ -58,7 +63,7 @@ class Oracle:
         self._time: TimeModel | None = None
         self._flops = model_flops_per_sequence(workload.architecture, workload.seq_length)
         self._gemm = gemm_model(cluster.gpu, search.gemm_backend)
-        self._factors = achievable(cluster.gpu, self._gemm.name)
+        self._factors = achieved or achievable(cluster.gpu, self._gemm.name)
         self._warnings = self._standing_warnings()
 
     def project(self, trial: NormalTrial) -> Evaluation:
