@@ -1,0 +1,130 @@
+"""What the oracle says of measured rows, under one set of calibrations."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from projection.gemm import gemm_model
+from projection.oracle import Oracle
+from projection.profiles import achievable
+from schemas.errors import RefoldError
+from schemas.evaluation import Evaluation, SignatureHashes
+from schemas.gpu import Achievable
+from schemas.measured import MeasuredRow
+from schemas.search import SearchSpec
+from tasks.fidelity.cases import Case, case_of
+
+Calibrations = Mapping[str, Achievable]
+"""Achieved rates by GPU name; a GPU that is not there has the published ones."""
+GemmBackend = Literal["auto", "origami", "tile"]
+UNSIGNED = SignatureHashes(model="0" * 16, cluster="0" * 16, stack="0" * 16)
+"""These evaluations are never stored or cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A row beside its projection. Errors are projected over measured, less one."""
+
+    row: MeasuredRow
+    evaluation: Evaluation
+
+    @property
+    def measured(self) -> float:
+        """The figure the source prints: iteration in ms where it does, else tokens/s/GPU."""
+        figure = self.row.iteration_ms or self.row.tokens_per_s_per_gpu
+        assert figure is not None
+        return figure
+
+    @property
+    def projected(self) -> float:
+        """The same figure as the oracle has it."""
+        by_time = self.row.iteration_ms is not None
+        found = self.evaluation.iteration_ms if by_time else self.evaluation.tokens_per_s_per_gpu
+        assert found is not None
+        return found
+
+    @property
+    def error(self) -> float:
+        """Projected over measured, less one."""
+        return self.projected / self.measured - 1
+
+    @property
+    def measured_rate(self) -> float:
+        """Measured throughput up to a factor of the sweep: more is better."""
+        rate = self.row.tokens_per_s_per_gpu
+        return rate if rate is not None else self._tokens() / self.measured
+
+    @property
+    def projected_rate(self) -> float:
+        """Projected throughput in the same unit."""
+        if self.row.tokens_per_s_per_gpu is not None:
+            return self.evaluation.tokens_per_s_per_gpu or 0.0
+        return self._tokens() / self.projected
+
+    def _tokens(self) -> float:
+        settings = self.row.settings()
+        return float(settings["gbs"] * settings["seq_length"]) / self.row.world_size * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row the oracle would not project, and why."""
+
+    row: MeasuredRow
+    reason: str
+
+
+class Projector:
+    """Projects rows, keeping one oracle per workload and cluster: rows of a table share both."""
+
+    def __init__(
+        self, calibrations: Calibrations | None = None, backend: GemmBackend = "auto"
+    ) -> None:
+        """Without `calibrations`: under published rates, before any calibration."""
+        self._calibrations = calibrations or {}
+        self._search = SearchSpec(gemm_backend=backend)
+        self._oracles: dict[str, Oracle] = {}
+
+    def evaluate(self, case: Case) -> Evaluation:
+        """The oracle's answer."""
+        return self.oracle(case).project(case.trial)
+
+    def oracle(self, case: Case) -> Oracle:
+        """The oracle of the case's workload, whatever trial it runs, and cluster."""
+        key = case.workload.model_dump_json(exclude={"baseline", "source", "name"})
+        key += case.cluster.model_dump_json()
+        known = self._oracles.get(key)
+        if known is None:
+            gpu, backend = case.cluster.gpu, self._search.gemm_backend
+            achieved = self._calibrations.get(gpu.name)
+            known = self._oracles[key] = Oracle(
+                case.workload,
+                case.cluster,
+                self._search,
+                signature=UNSIGNED,
+                achieved=achieved or achievable(gpu, gemm_model(gpu, backend).name),
+            )
+        return known
+
+    def row(
+        self, row: MeasuredRow, changes: Mapping[str, Any] | None = None
+    ) -> Predicted | Refused:
+        """One row, with `changes` to what is assumed of it."""
+        try:
+            evaluation = self.evaluate(case_of(row, changes))
+        except RefoldError as error:
+            return Refused(row, str(error))
+        if not evaluation.legal:
+            return Refused(row, evaluation.reason or "illegal")
+        return Predicted(row, evaluation)
+
+
+def project_rows(
+    rows: Iterable[MeasuredRow],
+    projector: Projector,
+    on_row: Callable[[MeasuredRow], None] = lambda _: None,
+) -> Iterator[Predicted | Refused]:
+    """Every row in order; `on_row` hears of each when it is done."""
+    for row in rows:
+        yield projector.row(row)
+        on_row(row)
