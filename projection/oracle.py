@@ -78,6 +78,10 @@ class Oracle:
         """Memory of `trial` alone: what the memory filter asks before paying for time."""
         return self._evaluate(trial, "memory_only")
 
+    def iteration_ms(self, trial: NormalTrial) -> float:
+        """Time alone of one iteration of `trial`; raises UserError where it is impossible."""
+        return self._time_model().report(trial, self._degrees(trial)).iteration_ms
+
     def largest_imbalance(self, trial: NormalTrial) -> float | None:
         """The largest expert load of the busiest rank over the mean with which `trial` still fits.
 

@@ -23,7 +23,7 @@ from tasks.calibrate.fit import (
     neutral,
 )
 from tasks.calibrate.leave_out import LeftOut, band, each_gpu, each_group
-from tasks.calibrate.observation import Observation
+from tasks.calibrate.observation import Observation, Project
 
 DIGITS = 4
 
@@ -32,6 +32,7 @@ def calibrate(
     observations: Sequence[Observation],
     gpus: Sequence[GpuProfile],
     gemm: str,
+    project: Project,
     prior: Mapping[str, Calibration] | None = None,
 ) -> list[Calibration]:
     """A calibration over GEMM model `gemm` for each of `gpus`, whether or not it has rows.
@@ -44,6 +45,7 @@ def calibrate(
         observations,
         {gpu.name: descent(gpu) for gpu in gpus},
         {gpu.name: _values(known.get(gpu.name)) for gpu in gpus},
+        project,
     )
     result = fit(problem)
     groups, strangers = each_group(result), each_gpu(result)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from projection.calibration import FACTORS
 from schemas.calibration import Level
-from tasks.calibrate.observation import Observation
+from tasks.calibrate.observation import Observation, Project
 
 Array = npt.NDArray[np.float64]
 
@@ -51,6 +51,7 @@ class Problem:
     descents: Mapping[str, Descent]
     prior: Mapping[str, Mapping[str, float]]
     """Per GPU, its factors before any row was seen."""
+    project: Project
     blocks: tuple[tuple[Level, str], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class Fit:
 
     def values(self, gpu: str) -> dict[str, float]:
         """Factors of `gpu` by name."""
-        return {n: from_line(n, float(x)) for n, x in zip(NAMES, self.at[gpu], strict=True)}
+        return by_name(self.at[gpu])
 
 
 def to_line(name: str, value: float) -> float:
@@ -223,28 +224,33 @@ def _robust(residuals: Array) -> Array:
 
 
 def linearise(problem: Problem, at: Mapping[str, Array], before: Linear | None) -> Linear:
-    """Projections and derivatives at `at`; factors no row felt `before` are left out."""
-    rows, slopes = [], []
+    """Projections and derivatives at `at`; a factor that a row did not feel `before` is skipped."""
+    rows = problem.observations
+    here = log_errors(problem, rows, at)
+    slopes = np.zeros((len(rows), len(NAMES)))
     _, high = bounds()
-    for i, seen in enumerate(problem.observations):
-        place = at[seen.gpu]
-        here = log_error(seen, place)
-        slope = np.zeros(len(NAMES))
-        for column in range(len(NAMES)):
-            if before is not None and before.jacobian[i, column] == 0.0:
-                continue
-            step = STEP * spreads()[column]
-            if place[column] + step > high[column]:
-                step = -step
-            moved = place.copy()
-            moved[column] += step
-            slope[column] = (log_error(seen, moved) - here) / step
-        rows.append(here)
-        slopes.append(slope)
-    return Linear(dict(at), np.array(rows), np.array(slopes).reshape(-1, len(NAMES)))
+    for column, size in enumerate(STEP * spreads()):
+        felt = [i for i in range(len(rows)) if before is None or before.jacobian[i, column] != 0]
+        moved, steps = {}, {}
+        for gpu, place in at.items():
+            steps[gpu] = size if place[column] + size <= high[column] else -size
+            moved[gpu] = place.copy()
+            moved[gpu][column] += steps[gpu]
+        there = log_errors(problem, [rows[i] for i in felt], moved)
+        for i, value in zip(felt, there, strict=True):
+            slopes[i, column] = (value - here[i]) / steps[rows[i].gpu]
+    return Linear(dict(at), here, slopes)
 
 
-def log_error(seen: Observation, place: Array) -> float:
-    """Log of projected over measured time with the factors at `place`."""
-    factors = {n: from_line(n, float(x)) for n, x in zip(NAMES, place, strict=True)}
-    return math.log(seen.time_ms(factors) / seen.measured_ms)
+def log_errors(
+    problem: Problem, rows: Sequence[Observation], at: Mapping[str, Array]
+) -> Array:
+    """Log of projected over measured time of `rows`, with each GPU's factors at `at`."""
+    factors = {gpu: by_name(place) for gpu, place in at.items()}
+    measured = np.array([row.measured_ms for row in rows])
+    return np.log(np.array(problem.project(rows, factors)) / measured)
+
+
+def by_name(place: Array) -> dict[str, float]:
+    """Values of the factors at a place on the line."""
+    return {name: from_line(name, float(x)) for name, x in zip(NAMES, place, strict=True)}

@@ -1,12 +1,12 @@
 """How wrong a calibration is on rows it never saw: one group left out at a time, or one GPU."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from schemas.calibration import CalibratedPrecision
-from tasks.calibrate.fit import Array, Fit, log_error, solve
+from tasks.calibrate.fit import Array, Fit, log_errors, solve
 from tasks.calibrate.observation import Observation
 
 BAND_SHARE = 0.8
@@ -65,13 +65,15 @@ def _left_out(
         first.gpu,
         first.precision,
         tuple(seen.row for seen in members),
-        _errors(members, factors[first.gpu]),
-        _errors(members, result.at[first.gpu]),
+        _errors(result, members, factors),
+        _errors(result, members, result.at),
     )
 
 
-def _errors(members: Iterable[Observation], place: Array) -> tuple[float, ...]:
-    return tuple(math.expm1(log_error(seen, place)) for seen in members)
+def _errors(
+    result: Fit, members: Sequence[Observation], at: Mapping[str, Array]
+) -> tuple[float, ...]:
+    return tuple(math.expm1(x) for x in log_errors(result.problem, members, at))
 
 
 def band(errors: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
-"""A measured run as the fit sees it: what was measured, and how to project the same run."""
+"""A measured run as the fit sees it: what was measured, and how to project the same runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.calibration import CalibratedPrecision
@@ -19,7 +19,9 @@ class Observation:
     source: str
     precision: CalibratedPrecision
     measured_ms: float
-    time_ms: Callable[[Factors], float]
-    """Projected iteration time under the factors given."""
     trust: float = 1.0
     """Weight beside others: less where settings that move the time had to be assumed."""
+
+
+Project = Callable[[Sequence[Observation], Mapping[str, Factors]], Sequence[float]]
+"""Projected iteration times of observations in ms, under the factors of each GPU."""
