@@ -186,6 +186,7 @@ def _stated(row: Row) -> Row:
     stated |= _recompute(row.get("recompute"))
     stated |= _sharding(row.get("zero_fsdp"))
     stated |= _schedule(row)
+    stated |= _graphs(extra)
     stated |= {ours: extra[theirs] for theirs, ours in FRAMEWORK_FLAGS.items() if theirs in extra}
     if row.get("precision") in FP8_RECIPES:
         stated["fp8_recipe"] = FP8_RECIPES[row["precision"]]
@@ -235,6 +236,22 @@ def _sharding(words: str | None) -> Row:
         return ours | ({"use_distributed_optimizer": False} if words.startswith("ZeRO") else {})
     fsdp = words.startswith(("FSDP", "Megatron-FSDP"))
     return {"use_torch_fsdp2": fsdp, "use_distributed_optimizer": not fsdp}
+
+
+def _graphs(extra: Row) -> Row:
+    """What CUDA graphs replay, as Megatron-Bridge and the MLPerf scripts state it."""
+    if extra.get("FULL_CUDA_GRAPH") == "1":
+        return {"cuda_graphs": ["full_iteration"]}
+    if "MCORE_CUDA_GRAPH" in extra:
+        return {"cuda_graphs": ["layer"] if extra["MCORE_CUDA_GRAPH"] == "1" else []}
+    how, scope = extra.get("cuda_graph_impl"), extra.get("cuda_graph_scope")
+    if how is None:
+        return {}
+    if how == "none":
+        return {"cuda_graphs": []}
+    if "full_iteration" in (how, scope):
+        return {"cuda_graphs": ["full_iteration"]}
+    return {"cuda_graphs": scope or ["layer"]}
 
 
 def _schedule(row: Row) -> Row:

@@ -8,6 +8,8 @@ from schemas.architecture import Architecture
 from schemas.model import FrozenModel
 from schemas.trial import NormalTrial
 
+GraphScope = Literal["full_iteration", "layer", "attn", "mlp", "moe_router", "moe_preprocess"]
+
 
 class Precision(FrozenModel):
     """The training precision regime, from the workload's own fields."""
@@ -48,6 +50,9 @@ class Workload(FrozenModel):
     moe_shared_expert_overlap: bool = False
     force_load_balancing: bool = False
     gradient_accumulation_fusion: bool = False
+    cuda_graphs: tuple[GraphScope, ...] = ()
+    """What graphs replay, so that launching it costs the host nothing: Megatron's
+    `cuda_graph_scope`, `layer` where whole layers are captured."""
 
     framework: str = "megatron"
     source: str

@@ -1,6 +1,6 @@
 """What the oracle says of measured rows, under one set of calibrations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,6 +84,8 @@ class Projector:
         self._calibrations = calibrations or {}
         self._search = SearchSpec(gemm_backend=backend)
         self._oracles: dict[str, Oracle] = {}
+        self.gemm_models: dict[str, str] = {}
+        """GEMM model in use, by GPU asked about."""
 
     def evaluate(self, case: Case) -> Evaluation:
         """The oracle's answer."""
@@ -100,13 +102,15 @@ class Projector:
         known = self._oracles.get(key)
         if known is None:
             gpu, backend = case.cluster.gpu, self._search.gemm_backend
+            gemm = gemm_model(gpu, backend).name
+            self.gemm_models[gpu.name] = gemm
             achieved = self._calibrations.get(gpu.name)
             known = self._oracles[key] = Oracle(
                 case.workload,
                 case.cluster,
                 self._search,
                 signature=UNSIGNED,
-                achieved=achieved or achievable(gpu, gemm_model(gpu, backend).name),
+                achieved=achieved or achievable(gpu, gemm),
             )
         return known
 
@@ -121,14 +125,3 @@ class Projector:
         if not evaluation.legal:
             return Refused(row, evaluation.reason or "illegal")
         return Predicted(row, evaluation)
-
-
-def project_rows(
-    rows: Iterable[MeasuredRow],
-    projector: Projector,
-    on_row: Callable[[MeasuredRow], None] = lambda _: None,
-) -> Iterator[Predicted | Refused]:
-    """Every row in order; `on_row` hears of each when it is done."""
-    for row in rows:
-        yield projector.row(row)
-        on_row(row)

@@ -1,0 +1,120 @@
+"""Measured rows beside their projections as one report, per source and against the targets."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from schemas.fidelity import Exclusion, Fidelity, RowFidelity, SourceFidelity
+from schemas.measured import Group, MeasuredRow
+from tasks.fidelity.cases import left_out
+from tasks.fidelity.leave_out import Fit, left_out_projections, only_group_of_its_gpu
+from tasks.fidelity.predict import GemmBackend, Predicted, Projector, Refused
+from tasks.fidelity.ranges import plausible_range
+from tasks.fidelity.statistics import judged
+from tasks.fidelity.targets import targets
+
+OnRow = Callable[[str], None]
+
+
+def fidelity(
+    rows: Sequence[MeasuredRow],
+    *,
+    backend: GemmBackend = "auto",
+    fit: Fit | None = None,
+    fitted: str | None = None,
+    judge: Callable[[MeasuredRow], bool] = lambda _: True,
+    on_row: OnRow = lambda _: None,
+) -> Fidelity:
+    """Every comparable row of `rows` that `judge` picks, under published rates and, with `fit`, as
+    factors fitted to the other groups say. `on_row` hears the id of each row once it is projected.
+    """
+    used = [row for row in rows if left_out(row) is None]
+    projector = Projector(backend=backend)
+    before, refused = _told(_project(filter(judge, used), projector, on_row))
+    after = None if fit is None else _after(used, fit, backend, judge)
+    return Fidelity(
+        gemm=projector.gemm_models,
+        sources=tuple(_sources(before, after)),
+        targets=targets(before, None if after is None else list(after.values())),
+        exclusions=_exclusions(filter(judge, rows), refused),
+        rows=tuple(_rows(before, after, projector, only_group_of_its_gpu(used))),
+        fitted=fitted if fit is not None else None,
+    )
+
+
+def _project(
+    rows: Iterable[MeasuredRow], projector: Projector, on_row: OnRow
+) -> Iterable[Predicted | Refused]:
+    for row in rows:
+        yield projector.row(row)
+        on_row(row.id)
+
+
+def _told(answers: Iterable[Predicted | Refused]) -> tuple[list[Predicted], list[Refused]]:
+    predicted: list[Predicted] = []
+    refused: list[Refused] = []
+    for answer in answers:
+        if isinstance(answer, Predicted):
+            predicted.append(answer)
+        else:
+            refused.append(answer)
+    return predicted, refused
+
+
+def _after(
+    used: Sequence[MeasuredRow],
+    fit: Fit,
+    backend: GemmBackend,
+    judge: Callable[[MeasuredRow], bool],
+) -> dict[str, Predicted]:
+    asked = {row.group for row in used if judge(row)}
+    answers = left_out_projections(used, fit, backend, only=asked)
+    return {answer.row.id: answer for answer in _told(answers)[0] if judge(answer.row)}
+
+
+def _sources(
+    before: Sequence[Predicted], after: dict[str, Predicted] | None
+) -> Iterable[SourceFidelity]:
+    for source in sorted({row.row.source for row in before}):
+        own = [row for row in before if row.row.source == source]
+        fitted = None if after is None else [after[row.row.id] for row in own]
+        yield SourceFidelity(
+            source=source,
+            stated_in_full=sum(row.row.stated_in_full for row in own),
+            before=judged(own),
+            after=None if fitted is None else judged(fitted),
+        )
+
+
+def _exclusions(rows: Iterable[MeasuredRow], refused: Sequence[Refused]) -> tuple[Exclusion, ...]:
+    counted = Counter((row.source, reason) for row in rows if (reason := left_out(row)) is not None)
+    counted.update((each.row.source, each.reason) for each in refused)
+    return tuple(
+        Exclusion(source=source, reason=reason, rows=count)
+        for (source, reason), count in sorted(counted.items())
+    )
+
+
+def _rows(
+    before: Sequence[Predicted],
+    after: dict[str, Predicted] | None,
+    projector: Projector,
+    alone: set[Group],
+) -> Iterable[RowFidelity]:
+    for one in before:
+        row = one.row
+        bounds = None if row.stated_in_full else plausible_range(row, projector)
+        yield RowFidelity(
+            id=row.id,
+            source=row.source,
+            group=" ".join(map(str, row.group)),
+            unit="tokens/s/GPU" if row.iteration_ms is None else "ms",
+            measured=one.measured,
+            before=one.projected,
+            after=None if after is None else after[row.id].projected,
+            low=None if bounds is None else bounds[0],
+            high=None if bounds is None else bounds[1],
+            stated_in_full=row.stated_in_full,
+            note=f"no other rows of {row.gpu}: its family's factors"
+            if after is not None and row.group in alone
+            else None,
+        )
