@@ -4,15 +4,18 @@ A calibration is a handful of factors over the published rates (`projection.prof
 Applied to them it gives another `Achievable`, so rates still enter a projection in one place.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 import yaml
 from pydantic import ValidationError
 
+from projection.kernels import gemm_factor
+from projection.operations import Dtype, Gemm
 from projection.profiles import achievable, gpu_names, gpu_profile
 from schemas.calibration import CalibratedPrecision, Calibration, Evidence, ExpectedError
 from schemas.cluster import Cluster
@@ -64,12 +67,27 @@ FACTORS: Final[Mapping[str, FactorSpec]] = {
             "grouped_bf16_backward",
         ),
     ),
+    "experts": FactorSpec(
+        "grouped GEMMs of several experts, beside the factor of their precision: small and uneven"
+        " groups, padding, one stream",
+        RATE,
+        (0.3, 1.3),
+        0.20,
+        ("grouped_bf16", "grouped_bf16_backward", "grouped_fp8", "grouped_fp8_backward"),
+    ),
     "gemm_fp8": FactorSpec(
         "FP8 GEMMs likewise",
         RATE,
         (0.5, 1.3),
         0.10,
-        ("gemm_fp8", "gemm_fp8_backward", "grouped_fp8", "grouped_fp8_backward"),
+        (
+            "gemm_fp8",
+            "gemm_fp8_backward",
+            "one_expert_fp8",
+            "one_expert_fp8_backward",
+            "grouped_fp8",
+            "grouped_fp8_backward",
+        ),
     ),
     "attention": FactorSpec(
         "attention kernels, forward and backward",
@@ -144,6 +162,13 @@ FAMILIES: Final[Mapping[str, str]] = {
 
 PRECISIONS: Final[tuple[CalibratedPrecision, ...]] = ("bf16", "fp8")
 
+_KINDS: Final[tuple[tuple[str, Literal["linear", "grouped"], int], ...]] = (
+    ("gemm", "linear", 1),
+    ("one_expert", "grouped", 1),
+    ("grouped", "grouped", 2),
+)
+"""Kinds of GEMM rate in `Achievable`, with a call that has it and its number of experts."""
+
 NO_EVIDENCE: Final = ExpectedError(nearest="none")
 
 
@@ -176,21 +201,35 @@ def with_factors(published: Achievable, factors: Mapping[str, float]) -> Achieva
 
     Shares of a peak are cut off at 1, and the efficiencies of kernels at their models' bound.
     """
-    update: dict[str, object] = {}
-    most = _upper_bounds()
+    rates: dict[str, Any] = published.model_dump() | _resolved(published)
     for name, spec in FACTORS.items():
         value = factors.get(name, spec.prior)
-        for rate in spec.fields:
-            before = getattr(published, rate)
+        for field in spec.fields:
+            before = rates[field]
             if before is None:
                 continue
             if spec.added:
-                update[rate] = before + value
+                rates[field] = before + value
             elif isinstance(before, tuple):
-                update[rate] = tuple(min(1.0, each * value) for each in before)
+                rates[field] = tuple(min(1.0, each * value) for each in before)
             else:
-                update[rate] = min(before * value, most.get(rate, float("inf")))
-    return published.model_copy(update={**update, "calibrated": True})
+                rates[field] = before * value
+    for field, most in _upper_bounds().items():
+        if rates[field] is not None:
+            rates[field] = min(rates[field], most)
+    return published.model_copy(update={**rates, "calibrated": True})
+
+
+def _resolved(published: Achievable) -> dict[str, float]:
+    """Every GEMM rate by name, those that fall back to another one too."""
+    dtypes: tuple[Dtype, ...] = ("bf16", "fp8")
+    layouts: tuple[tuple[str, Literal["TN", "NN"]], ...] = (("", "TN"), ("_backward", "NN"))
+    found = {}
+    for dtype, (way, layout) in itertools.product(dtypes, layouts):
+        for name, call, experts in _KINDS:
+            op = Gemm("any", 1, 1, 1, experts, dtype, layout, call)
+            found[f"{name}_{dtype}{way}"] = gemm_factor(op, published)
+    return found
 
 
 @cache
@@ -202,6 +241,20 @@ def _upper_bounds() -> dict[str, float]:
             if getattr(item, "le", None) is not None:
                 bounds[name] = float(item.le)
     return bounds
+
+
+def with_flash_attention(achieved: Achievable, share: tuple[float, float]) -> Achievable:
+    """`achieved` with attention at `share` of its rate, forward and backward."""
+    if share == (1.0, 1.0):
+        return achieved
+    forward, backward = share
+    known = achieved.attention_backward or achieved.attention
+    return achieved.model_copy(
+        update={
+            "attention": achieved.attention * forward,
+            "attention_backward": known * backward,
+        }
+    )
 
 
 def shipped_calibration(gpu: GpuProfile, gemm: str) -> Calibration | None:

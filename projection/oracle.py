@@ -6,7 +6,14 @@ does not tile the cluster, its batch is not whole, or no such pipeline exists.
 
 from typing import Any
 
-from projection.calibration import PRECISIONS, calibration_of, expected_error, rates
+from projection.attention import flash_share
+from projection.calibration import (
+    PRECISIONS,
+    calibration_of,
+    expected_error,
+    rates,
+    with_flash_attention,
+)
 from projection.degrees import Degrees, Impossible, degrees
 from projection.gemm import gemm_model
 from projection.kernels import KernelModels
@@ -66,7 +73,10 @@ class Oracle:
         self._flops = model_flops_per_sequence(workload.architecture, workload.seq_length)
         self._gemm = gemm_model(cluster.gpu, search.gemm_backend)
         self._calibration = calibration_of(cluster, self._gemm.name)
-        self._factors = achieved or rates(cluster.gpu, self._gemm.name, self._calibration)
+        self._factors = with_flash_attention(
+            achieved or rates(cluster.gpu, self._gemm.name, self._calibration),
+            flash_share(cluster.gpu, workload.flash_attention_version),
+        )
         self._expected = {p: expected_error(self._calibration, p) for p in PRECISIONS}
         self._warnings = self._standing_warnings()
 

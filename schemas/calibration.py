@@ -39,6 +39,8 @@ class GroupError(FrozenModel):
     """The largest of its rows in absolute value, with its sign."""
     fitted: float
     """The same median with the factors as shipped, which did see it."""
+    factors: dict[str, float]
+    """The factors fitted without it."""
 
 
 class Evidence(FrozenModel):

@@ -49,7 +49,9 @@ def calibrate(
     )
     result = fit(problem)
     groups, strangers = each_group(result), each_gpu(result)
-    return [_calibration(result, gpu, gemm, groups, strangers) for gpu in gpus]
+    return [
+        _calibration(result, gpu, gemm, groups, strangers, known.get(gpu.name)) for gpu in gpus
+    ]
 
 
 def descent(gpu: GpuProfile) -> Descent:
@@ -69,6 +71,7 @@ def _calibration(
     gemm: str,
     groups: Sequence[LeftOut],
     strangers: Sequence[LeftOut],
+    before: Calibration | None,
 ) -> Calibration:
     mine = [group for group in groups if group.gpu == gpu.name]
     kin = [g for g in strangers if ("family", family_of(gpu)) in result.problem.descents[g.gpu]]
@@ -82,7 +85,7 @@ def _calibration(
         gemm=gemm,
         fitted_from=level,
         factors=_factors(result, gpu.name, origins),
-        evidence=(*_evidence("gpu", mine), *_evidence("family", kin)),
+        evidence=_with_older((*_evidence("gpu", mine), *_evidence("family", kin)), before),
         groups=tuple(map(_group_error, mine)),
         inputs=inputs_hash(result.problem, over, gemm),
         notes=_notes(gpu, level, origins),
@@ -142,6 +145,15 @@ def _evidence(level: str, groups: Sequence[LeftOut]) -> list[Evidence]:
     return found
 
 
+def _with_older(
+    evidence: tuple[Evidence, ...], before: Calibration | None
+) -> tuple[Evidence, ...]:
+    """What the calibration `before` knew of other kinds of rows still holds."""
+    seen = {(each.level, each.precision) for each in evidence}
+    older = before.evidence if before is not None else ()
+    return (*evidence, *(e for e in older if (e.level, e.precision) not in seen))
+
+
 def _group_error(group: LeftOut) -> GroupError:
     return GroupError(
         group=group.group,
@@ -150,6 +162,7 @@ def _group_error(group: LeftOut) -> GroupError:
         error=_round(median(group.errors)),
         worst=_round(max(group.errors, key=abs)),
         fitted=_round(median(group.fitted)),
+        factors={name: _round(value) for name, value in group.factors.items()},
     )
 
 

@@ -31,8 +31,8 @@ FELT: Final = 0.01
 """A row constrains a factor that moves it by this (log) over one spread of the factor's prior."""
 SHARES: Final = {"vendor": 1.0, "family": 0.7, "gpu": 0.5}
 """Spread of each level's term, of the factor's own: kin differ less than strangers."""
-ROUNDS: Final = 6
-SETTLED: Final = 2e-3
+ROUNDS: Final = 5
+SETTLED: Final = 0.02
 """Largest move, in spreads, at which the fit is done."""
 STEP: Final = 0.05
 """Of a spread: the finite difference."""
@@ -242,13 +242,11 @@ def linearise(problem: Problem, at: Mapping[str, Array], before: Linear | None) 
     return Linear(dict(at), here, slopes)
 
 
-def log_errors(
-    problem: Problem, rows: Sequence[Observation], at: Mapping[str, Array]
-) -> Array:
+def log_errors(problem: Problem, rows: Sequence[Observation], at: Mapping[str, Array]) -> Array:
     """Log of projected over measured time of `rows`, with each GPU's factors at `at`."""
     factors = {gpu: by_name(place) for gpu, place in at.items()}
     measured = np.array([row.measured_ms for row in rows])
-    return np.log(np.array(problem.project(rows, factors)) / measured)
+    return np.asarray(np.log(np.array(problem.project(rows, factors)) / measured))
 
 
 def by_name(place: Array) -> dict[str, float]:

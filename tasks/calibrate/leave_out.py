@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from schemas.calibration import CalibratedPrecision
-from tasks.calibrate.fit import Array, Fit, log_errors, solve
+from tasks.calibrate.fit import Array, Fit, by_name, log_errors, solve
 from tasks.calibrate.observation import Observation
 
 BAND_SHARE = 0.8
@@ -25,6 +25,8 @@ class LeftOut:
     errors: tuple[float, ...]
     fitted: tuple[float, ...]
     """The same under the factors that did see it."""
+    factors: dict[str, float]
+    """Those that did not."""
 
     @property
     def typical(self) -> float:
@@ -67,6 +69,7 @@ def _left_out(
         tuple(seen.row for seen in members),
         _errors(result, members, factors),
         _errors(result, members, result.at),
+        by_name(factors[first.gpu]),
     )
 
 
