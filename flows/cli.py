@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import collective, inputs, placement, project, runs, schedule, tune
+from flows.commands import collective, fidelity, inputs, placement, project, runs, schedule, tune
 from flows.verbs import USAGE, Verbs
 
 app = typer.Typer(
@@ -53,7 +53,7 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, inputs, project, runs, placement, collective, schedule):
+for register in (tune, inputs, project, runs, placement, collective, schedule, fidelity):
     register.add_to(app)
 
 

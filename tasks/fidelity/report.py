@@ -22,10 +22,12 @@ def fidelity(
     fit: Fit | None = None,
     fitted: str | None = None,
     judge: Callable[[MeasuredRow], bool] = lambda _: True,
+    ranges: bool = False,
     on_row: OnRow = lambda _: None,
 ) -> Fidelity:
     """Every comparable row of `rows` that `judge` picks, under published rates and, with `fit`, as
-    factors fitted to the other groups say. `on_row` hears the id of each row once it is projected.
+    factors fitted to the other groups say. `ranges`: with how far what is assumed moves each row.
+    `on_row` hears the id of each row once it is projected.
     """
     used = [row for row in rows if left_out(row) is None]
     projector = Projector(backend=backend)
@@ -36,7 +38,9 @@ def fidelity(
         sources=tuple(_sources(before, after)),
         targets=targets(before, None if after is None else list(after.values())),
         exclusions=_exclusions(filter(judge, rows), refused),
-        rows=tuple(_rows(before, after, projector, only_group_of_its_gpu(used))),
+        rows=tuple(
+            _rows(before, after, projector if ranges else None, only_group_of_its_gpu(used))
+        ),
         fitted=fitted if fit is not None else None,
     )
 
@@ -97,12 +101,12 @@ def _exclusions(rows: Iterable[MeasuredRow], refused: Sequence[Refused]) -> tupl
 def _rows(
     before: Sequence[Predicted],
     after: dict[str, Predicted] | None,
-    projector: Projector,
+    projector: Projector | None,
     alone: set[Group],
 ) -> Iterable[RowFidelity]:
     for one in before:
         row = one.row
-        bounds = None if row.stated_in_full else plausible_range(row, projector)
+        bounds = None if projector is None else plausible_range(row, projector)
         yield RowFidelity(
             id=row.id,
             source=row.source,
