@@ -78,10 +78,15 @@ class Projector:
     """Projects rows, keeping one oracle per workload and cluster: rows of a table share both."""
 
     def __init__(
-        self, calibrations: Calibrations | None = None, backend: GemmBackend = "auto"
+        self,
+        calibrations: Calibrations | None = None,
+        backend: GemmBackend = "auto",
+        *,
+        published: bool = True,
     ) -> None:
-        """Without `calibrations`: under published rates, before any calibration."""
+        """`published`: a GPU without an entry has the published rates; else what ships for it."""
         self._calibrations = calibrations or {}
+        self._published = published
         self._search = SearchSpec(gemm_backend=backend)
         self._oracles: dict[str, Oracle] = {}
         self.gemm_models: dict[str, str] = {}
@@ -101,12 +106,14 @@ class Projector:
             gemm = gemm_model(gpu, backend).name
             self.gemm_models[gpu.name] = gemm
             achieved = self._calibrations.get(gpu.name)
+            if achieved is None and self._published:
+                achieved = achievable(gpu, gemm)
             known = self._oracles[key] = Oracle(
                 case.workload,
                 case.cluster,
                 self._search,
                 signature=UNSIGNED,
-                achieved=achieved or achievable(gpu, gemm),
+                achieved=achieved,
             )
         return known
 
