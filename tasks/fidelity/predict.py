@@ -50,20 +50,17 @@ class Predicted:
 
     @property
     def measured_rate(self) -> float:
-        """Measured throughput up to a factor of the sweep: more is better."""
-        rate = self.row.tokens_per_s_per_gpu
-        return rate if rate is not None else self._tokens() / self.measured
+        """Measured tokens/s/GPU."""
+        if self.row.tokens_per_s_per_gpu is not None:
+            return self.row.tokens_per_s_per_gpu
+        return self.projected_rate * self.projected / self.measured
 
     @property
     def projected_rate(self) -> float:
-        """Projected throughput in the same unit."""
-        if self.row.tokens_per_s_per_gpu is not None:
-            return self.evaluation.tokens_per_s_per_gpu or 0.0
-        return self._tokens() / self.projected
-
-    def _tokens(self) -> float:
-        settings = self.row.settings()
-        return float(settings["gbs"] * settings["seq_length"]) / self.row.world_size * 1000
+        """Projected tokens/s/GPU."""
+        rate = self.evaluation.tokens_per_s_per_gpu
+        assert rate is not None
+        return rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,22 @@ def target_table(report: Fidelity) -> Table:
     return Table("targets", columns, tuple(rows))
 
 
+def alternative_table(report: Fidelity) -> Table:
+    """Rank sweeps under other plausible values of what is assumed of all their rows."""
+    rows = [
+        (
+            each.sweep,
+            f"{each.setting} {each.value}",
+            str(each.rows),
+            f"{each.spearman:.3f}",
+            percent(each.regret_top1),
+        )
+        for each in report.alternatives
+    ]
+    columns = ("sweep", "assuming", "rows>", "Spearman>", "top-1>")
+    return Table("rank sweeps under other assumptions", columns, tuple(rows))
+
+
 def exclusion_table(report: Fidelity) -> Table:
     """Every row that is left out, by reason."""
     by_reason: dict[str, list[tuple[str, int]]] = {}
