@@ -126,8 +126,10 @@ def _row(row: Row) -> Row:
 
 def _sweep(row: Row, model: str) -> str | None:
     """Rows of one table, model, machine and batch."""
-    parts = (row["source_id"], model, row["gpu"], row.get("precision"), row["num_gpus"])
-    return None if row.get("gbs") is None else f"{', '.join(map(str, parts))}, batch {row['gbs']}"
+    if row.get("gbs") is None:
+        return None
+    precision = PRECISIONS.get(row.get("precision"), "")
+    return f"{model}, {row['num_gpus']} {row['gpu']} {precision}, batch {row['gbs']}"
 
 
 def _model(row: Row) -> tuple[str, Any]:

@@ -84,10 +84,23 @@ class RowFidelity(FrozenModel):
     after: float | None = None
     low: float | None = None
     high: float | None = None
-    """Least and most projected over the plausible values of what is assumed, under `before`."""
+    """Least and most projected over the plausible values of what is assumed; under the factors of
+    `after` where there is one."""
     stated_in_full: bool
     note: str | None = None
     """What the factors of `after` rest on where it is not rows of this GPU."""
+
+
+class Alternative(FrozenModel):
+    """The order of a sweep under another plausible value of one assumed setting."""
+
+    sweep: str
+    setting: str
+    value: str
+    rows: int
+    """Rows that can run so."""
+    spearman: float
+    regret_top1: float
 
 
 class Exclusion(FrozenModel):
@@ -118,5 +131,7 @@ class Fidelity(FrozenModel):
     targets: tuple[Target, ...]
     exclusions: tuple[Exclusion, ...]
     rows: tuple[RowFidelity, ...]
+    alternatives: tuple[Alternative, ...] = ()
+    """Of the rank sweeps; under `after` where there is one."""
     fitted: str | None = None
     """What `after` was fitted by; None: there is no `after`."""

@@ -58,7 +58,7 @@ def _row(line: str, where: str) -> MeasuredRow:
         if "assumed" in raw:
             raise UserError(f"{where}: assumptions come from rules, not from rows")
         architecture = _architecture(raw.get("architecture"))
-        assumed = assume(_rules(), raw, architecture)
+        assumed = assume(assumption_rules(), raw, architecture)
         return MeasuredRow.model_validate(
             {"source": "user", "citation": where, "quality": "B", **raw}
             | {"architecture": architecture, "assumed": assumed}
@@ -115,7 +115,7 @@ def _known(name: str) -> Architecture:
 
 
 @cache
-def _rules() -> tuple[Rule, ...]:
+def assumption_rules() -> tuple[Rule, ...]:
     """The rules of `assumptions.yaml`, then those of `recipes.jsonl`, then of `campaigns.yaml`."""
     recipes = (_FOLDER / "recipes.jsonl").read_text(encoding="utf-8").splitlines()
     found = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from projection.legality import settled
@@ -39,7 +40,7 @@ def left_out(row: MeasuredRow) -> str | None:
         return row.not_comparable
     if row.iteration_ms is None and row.tokens_per_s_per_gpu is None:
         return "neither tokens/s nor step time published"
-    if row.gpu not in gpu_names():
+    if row.gpu not in _shipped_gpus():
         return f"no profile ships for its GPU ({row.gpu})"
     if row.precision not in MODELLED_PRECISIONS:
         return f"precision not modelled ({row.precision})"
@@ -49,6 +50,11 @@ def left_out(row: MeasuredRow) -> str | None:
     if missing:
         return f"{', '.join(missing)} neither stated nor in a recipe"
     return None
+
+
+@cache
+def _shipped_gpus() -> frozenset[str]:
+    return frozenset(gpu_names())
 
 
 def case_of(row: MeasuredRow, changes: Mapping[str, Any] | None = None) -> Case:
@@ -74,13 +80,20 @@ def case_of(row: MeasuredRow, changes: Mapping[str, Any] | None = None) -> Case:
     workload = Workload(
         name=row.model,
         architecture=row.architecture,
-        baseline=_trial(settings),
+        baseline=_trial(settings | _schedule_of(row, settings)),
         precision=Precision.model_validate(_of(settings, PRECISION_SETTINGS)),
         source=row.citation,
         framework=row.framework or "megatron",
         **_of(settings, WORKLOAD_SETTINGS),
     )
     return Case(workload, cluster)
+
+
+def _schedule_of(row: MeasuredRow, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What Megatron runs for these virtual stages, where no source or recipe names a schedule."""
+    if "pp_schedule" in row.stated or settings["pp_schedule"] not in ("1f1b", "interleaved"):
+        return {}
+    return {"pp_schedule": "interleaved" if settings["vpp"] > 1 else "1f1b"}
 
 
 def _trial(settings: Mapping[str, Any]) -> NormalTrial:

@@ -50,20 +50,17 @@ class Predicted:
 
     @property
     def measured_rate(self) -> float:
-        """Measured throughput up to a factor of the sweep: more is better."""
-        rate = self.row.tokens_per_s_per_gpu
-        return rate if rate is not None else self._tokens() / self.measured
+        """Measured tokens/s/GPU."""
+        if self.row.tokens_per_s_per_gpu is not None:
+            return self.row.tokens_per_s_per_gpu
+        return self.projected_rate * self.projected / self.measured
 
     @property
     def projected_rate(self) -> float:
-        """Projected throughput in the same unit."""
-        if self.row.tokens_per_s_per_gpu is not None:
-            return self.evaluation.tokens_per_s_per_gpu or 0.0
-        return self._tokens() / self.projected
-
-    def _tokens(self) -> float:
-        settings = self.row.settings()
-        return float(settings["gbs"] * settings["seq_length"]) / self.row.world_size * 1000
+        """Projected tokens/s/GPU."""
+        rate = self.evaluation.tokens_per_s_per_gpu
+        assert rate is not None
+        return rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +75,15 @@ class Projector:
     """Projects rows, keeping one oracle per workload and cluster: rows of a table share both."""
 
     def __init__(
-        self, calibrations: Calibrations | None = None, backend: GemmBackend = "auto"
+        self,
+        calibrations: Calibrations | None = None,
+        backend: GemmBackend = "auto",
+        *,
+        published: bool = True,
     ) -> None:
-        """Without `calibrations`: under published rates, before any calibration."""
+        """`published`: a GPU without an entry has the published rates; else what ships for it."""
         self._calibrations = calibrations or {}
+        self._published = published
         self._search = SearchSpec(gemm_backend=backend)
         self._oracles: dict[str, Oracle] = {}
         self.gemm_models: dict[str, str] = {}
@@ -105,12 +107,14 @@ class Projector:
             gemm = gemm_model(gpu, backend).name
             self.gemm_models[gpu.name] = gemm
             achieved = self._calibrations.get(gpu.name)
+            if achieved is None and self._published:
+                achieved = achievable(gpu, gemm)
             known = self._oracles[key] = Oracle(
                 case.workload,
                 case.cluster,
                 self._search,
                 signature=UNSIGNED,
-                achieved=achieved or achievable(gpu, gemm),
+                achieved=achieved,
             )
         return known
 

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from schemas.fidelity import Exclusion, Fidelity, RowFidelity, SourceFidelity
+from schemas.fidelity import Alternative, Exclusion, Fidelity, RowFidelity, SourceFidelity
 from schemas.measured import Group, MeasuredRow
 from tasks.fidelity.cases import left_out
-from tasks.fidelity.leave_out import Fit, left_out_projections, only_group_of_its_gpu
+from tasks.fidelity.leave_out import LeftOutProjector, LeftOutRates, only_group_of_its_gpu
 from tasks.fidelity.predict import GemmBackend, Predicted, Projector, Refused
-from tasks.fidelity.ranges import plausible_range
+from tasks.fidelity.ranges import Projects, alternatives, plausible_range
 from tasks.fidelity.statistics import judged
-from tasks.fidelity.targets import targets
+from tasks.fidelity.targets import SWEEPS, targets
 
 OnRow = Callable[[str], None]
 
@@ -19,26 +19,35 @@ def fidelity(
     rows: Sequence[MeasuredRow],
     *,
     backend: GemmBackend = "auto",
-    fit: Fit | None = None,
+    rates: LeftOutRates | None = None,
     fitted: str | None = None,
-    judge: Callable[[MeasuredRow], bool] = lambda _: True,
+    ranges: bool = False,
     on_row: OnRow = lambda _: None,
 ) -> Fidelity:
-    """Every comparable row of `rows` that `judge` picks, under published rates and, with `fit`, as
-    factors fitted to the other groups say. `on_row` hears the id of each row once it is projected.
+    """Every comparable row of `rows` under published rates and, with `rates`, under those of a fit
+    (`fitted` says which) that never saw its group. `ranges`: with how far what is assumed moves
+    each row. `on_row` hears the id of each row once it is projected.
     """
     used = [row for row in rows if left_out(row) is None]
-    projector = Projector(backend=backend)
-    before, refused = _told(_project(filter(judge, used), projector, on_row))
-    after = None if fit is None else _after(used, fit, backend, judge)
+    published = Projector(backend=backend)
+    left = None if rates is None else LeftOutProjector(rates, backend)
+    before, refused = _told(_project(used, published, on_row))
+    after = None if left is None else {p.row.id: p for p in _told(map(left.row, used))[0]}
+    best = left or published
     return Fidelity(
-        gemm=projector.gemm_models,
+        gemm=published.gemm_models,
         sources=tuple(_sources(before, after)),
         targets=targets(before, None if after is None else list(after.values())),
-        exclusions=_exclusions(filter(judge, rows), refused),
-        rows=tuple(_rows(before, after, projector, only_group_of_its_gpu(used))),
-        fitted=fitted if fit is not None else None,
+        exclusions=_exclusions(rows, refused),
+        rows=tuple(_rows(before, after, best if ranges else None, only_group_of_its_gpu(used))),
+        alternatives=tuple(_alternatives(used, best)) if ranges else (),
+        fitted=None if rates is None else fitted,
     )
+
+
+def _alternatives(used: Sequence[MeasuredRow], projector: Projects) -> Iterable[Alternative]:
+    for source in sorted({row.source for row in used if row.source.startswith(SWEEPS)}):
+        yield from alternatives([row for row in used if row.source == source], projector)
 
 
 def _project(
@@ -58,17 +67,6 @@ def _told(answers: Iterable[Predicted | Refused]) -> tuple[list[Predicted], list
         else:
             refused.append(answer)
     return predicted, refused
-
-
-def _after(
-    used: Sequence[MeasuredRow],
-    fit: Fit,
-    backend: GemmBackend,
-    judge: Callable[[MeasuredRow], bool],
-) -> dict[str, Predicted]:
-    asked = {row.group for row in used if judge(row)}
-    answers = left_out_projections(used, fit, backend, only=asked)
-    return {answer.row.id: answer for answer in _told(answers)[0] if judge(answer.row)}
 
 
 def _sources(
@@ -97,12 +95,12 @@ def _exclusions(rows: Iterable[MeasuredRow], refused: Sequence[Refused]) -> tupl
 def _rows(
     before: Sequence[Predicted],
     after: dict[str, Predicted] | None,
-    projector: Projector,
+    projector: Projects | None,
     alone: set[Group],
 ) -> Iterable[RowFidelity]:
     for one in before:
         row = one.row
-        bounds = None if row.stated_in_full else plausible_range(row, projector)
+        bounds = None if projector is None else plausible_range(row, projector)
         yield RowFidelity(
             id=row.id,
             source=row.source,

@@ -49,6 +49,7 @@ OFFERED = {
         "--f", "--b", "--w", "--p2p", "--compare-all", "--draw", "--trace", "--ascii",
         "--no-ascii", "--model-path", "--gemm-backend", "--json",
     ],
+    "fidelity": ["--source", "--rows", "--plots", "--ranges", "--gemm-backend", "--json"],
 }  # fmt: skip
 
 HEAVY = (
