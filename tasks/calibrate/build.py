@@ -49,9 +49,7 @@ def calibrate(
     )
     result = fit(problem)
     groups, strangers = each_group(result), each_gpu(result)
-    return [
-        _calibration(result, gpu, gemm, groups, strangers, known.get(gpu.name)) for gpu in gpus
-    ]
+    return [_calibration(result, gpu, gemm, groups, strangers, known.get(gpu.name)) for gpu in gpus]
 
 
 def descent(gpu: GpuProfile) -> Descent:
@@ -145,9 +143,7 @@ def _evidence(level: str, groups: Sequence[LeftOut]) -> list[Evidence]:
     return found
 
 
-def _with_older(
-    evidence: tuple[Evidence, ...], before: Calibration | None
-) -> tuple[Evidence, ...]:
+def _with_older(evidence: tuple[Evidence, ...], before: Calibration | None) -> tuple[Evidence, ...]:
     """What the calibration `before` knew of other kinds of rows still holds."""
     seen = {(each.level, each.precision) for each in evidence}
     older = before.evidence if before is not None else ()

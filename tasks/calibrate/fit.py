@@ -31,12 +31,16 @@ FELT: Final = 0.01
 """A row constrains a factor that moves it by this (log) over one spread of the factor's prior."""
 SHARES: Final = {"vendor": 1.0, "family": 0.7, "gpu": 0.5}
 """Spread of each level's term, of the factor's own: kin differ less than strangers."""
+SOURCE_SPREADS: Final = {"cluster_link": 0.5}
+"""Spread, in log, of what is a source's own and no GPU's: the fabric between its nodes. Each
+source has such a term, which soaks up a slow network before it is blamed on the GPU; projections
+do without."""
 ROUNDS: Final = 5
 SETTLED: Final = 0.02
 """Largest move, in spreads, at which the fit is done."""
 STEP: Final = 0.05
 """Of a spread: the finite difference."""
-PINNED: Final = 1e4
+PINNED: Final = 1e3
 """Weight that holds a factor at the end of its range."""
 
 Descent = tuple[tuple[Level, str], ...]
@@ -53,14 +57,33 @@ class Problem:
     """Per GPU, its factors before any row was seen."""
     project: Project
     blocks: tuple[tuple[Level, str], ...] = field(init=False)
+    sources: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         seen = dict.fromkeys(node for descent in self.descents.values() for node in descent)
         object.__setattr__(self, "blocks", tuple(seen))
+        object.__setattr__(self, "sources", tuple(sorted({o.source for o in self.observations})))
+
+    @property
+    def unknowns(self) -> int:
+        """Terms of all GPUs' factors, then those of the sources."""
+        return len(self.blocks) * len(NAMES) + len(self.sources) * len(SOURCE_SPREADS)
+
+    def rows(self, jacobian: Array) -> Array:
+        """(rows, unknowns): how each unknown moves the log time of each row."""
+        designs = {gpu: self.design(gpu) for gpu in self.descents}
+        found = np.zeros((len(self.observations), self.unknowns))
+        own = self.unknowns - len(self.sources) * len(SOURCE_SPREADS)
+        for i, seen in enumerate(self.observations):
+            found[i] = jacobian[i] @ designs[seen.gpu]
+            at = own + self.sources.index(seen.source) * len(SOURCE_SPREADS)
+            for j, (name, spread) in enumerate(SOURCE_SPREADS.items()):
+                found[i, at + j] = jacobian[i, NAMES.index(name)] * spread
+        return found
 
     def design(self, gpu: str) -> Array:
         """(factors, unknowns): which unknowns, in spreads, add up to each of `gpu`'s factors."""
-        columns = np.zeros((len(NAMES), len(self.blocks) * len(NAMES)))
+        columns = np.zeros((len(NAMES), self.unknowns))
         for block, node in enumerate(self.blocks):
             if node in self.descents[gpu]:
                 start = block * len(NAMES)
@@ -137,17 +160,16 @@ def solve(
     used = np.array([left_out is None or not left_out(o) for o in observations], dtype=bool)
     weights = _weights(observations) * _robust(linear.residuals) * used / NOISE
     designs = {gpu: problem.design(gpu) for gpu in problem.descents}
-    rows = [linear.jacobian[i] @ designs[o.gpu] for i, o in enumerate(observations)]
     away = [
         linear.residuals[i] - linear.jacobian[i] @ (linear.at[o.gpu] - problem.start(o.gpu))
         for i, o in enumerate(observations)
     ]
-    unknowns = len(problem.blocks) * len(NAMES)
-    system = [weights[:, None] * np.array(rows).reshape(-1, unknowns), np.eye(unknowns)]
-    target = [-weights * np.array(away), np.zeros(unknowns)]
+    system = [weights[:, None] * problem.rows(linear.jacobian), np.eye(problem.unknowns)]
+    target = [-weights * np.array(away), np.zeros(problem.unknowns)]
     low, high = bounds()
     for _ in range(len(NAMES) * len(designs)):
-        found = np.linalg.lstsq(np.vstack(system), np.concatenate(target), rcond=None)[0]
+        rows, wanted = np.vstack(system), np.concatenate(target)
+        found = np.linalg.solve(rows.T @ rows, rows.T @ wanted)  # the priors keep it regular
         at = {gpu: problem.start(gpu) + design @ found for gpu, design in designs.items()}
         pins = _pins(problem, at, designs, low, high)
         if not pins:
@@ -177,13 +199,10 @@ def _pins(
 def deviations(result: Fit, gpu: str) -> Array:
     """Posterior standard deviation of each of `gpu`'s factors, on the line."""
     problem, linear = result.problem, result.linear
-    designs = {name: problem.design(name) for name in problem.descents}
     weights = _weights(problem.observations) * _robust(linear.residuals) / NOISE
-    unknowns = len(problem.blocks) * len(NAMES)
-    system = [linear.jacobian[i] @ designs[o.gpu] for i, o in enumerate(problem.observations)]
-    weighted = weights[:, None] * np.array(system).reshape(-1, unknowns)
-    covariance = np.linalg.inv(weighted.T @ weighted + np.eye(unknowns))
-    design = designs[gpu]
+    weighted = weights[:, None] * problem.rows(linear.jacobian)
+    covariance = np.linalg.inv(weighted.T @ weighted + np.eye(problem.unknowns))
+    design = problem.design(gpu)
     return np.sqrt(np.diag(design @ covariance @ design.T))
 
 

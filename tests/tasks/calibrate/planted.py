@@ -35,7 +35,12 @@ def row(
 ) -> Row:
     """A run of `parts`, measured where `truth` holds."""
     seen = Observation(
-        name, gpu, group or f"{gpu} {name}", "table", "bf16", time_ms(parts, truth)
+        name,
+        gpu,
+        group or f"{gpu} {name}",
+        f"table of {group or name}",
+        "bf16",
+        time_ms(parts, truth),
     )
     return Row(seen, parts)
 
