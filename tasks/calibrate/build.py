@@ -41,15 +41,24 @@ def calibrate(
     must be of `gpus`.
     """
     known = prior or {}
-    problem = Problem(
-        observations,
-        {gpu.name: descent(gpu) for gpu in gpus},
-        {gpu.name: _values(known.get(gpu.name)) for gpu in gpus},
-        project,
-    )
-    result = fit(problem)
+    result = fit(problem_of(observations, gpus, project, known))
     groups, strangers = each_group(result), each_gpu(result)
     return [_calibration(result, gpu, gemm, groups, strangers, known.get(gpu.name)) for gpu in gpus]
+
+
+def problem_of(
+    observations: Sequence[Observation],
+    gpus: Sequence[GpuProfile],
+    project: Project,
+    prior: Mapping[str, Calibration],
+) -> Problem:
+    """What is fitted for `gpus`, from `prior` where it has a calibration."""
+    return Problem(
+        observations,
+        {gpu.name: descent(gpu) for gpu in gpus},
+        {gpu.name: _values(prior.get(gpu.name)) for gpu in gpus},
+        project,
+    )
 
 
 def descent(gpu: GpuProfile) -> Descent:

@@ -35,7 +35,9 @@ SOURCE_SPREADS: Final = {"cluster_link": 0.5}
 """Spread, in log, of what is a source's own and no GPU's: the fabric between its nodes. Each
 source has such a term, which soaks up a slow network before it is blamed on the GPU; projections
 do without."""
-ROUNDS: Final = 5
+ROUNDS: Final = 6
+SLOPES: Final = 2
+"""How often derivatives are taken: near the end they no longer change, and are what costs."""
 SETTLED: Final = 0.02
 """Largest move, in spreads, at which the fit is done."""
 STEP: Final = 0.05
@@ -142,13 +144,18 @@ def fit(problem: Problem) -> Fit:
     """Fit all GPUs of `problem` together."""
     at: dict[str, Array] = {gpu: problem.start(gpu) for gpu in problem.descents}
     linear = linearise(problem, at, None)
-    for _ in range(ROUNDS):
+    for done in range(1, ROUNDS + 1):
         new = solve(problem, linear)
         moved = max(float(np.max(np.abs(new[g] - at[g]) / spreads())) for g in at)
         at = new
         if moved < SETTLED:
             break
-        linear = linearise(problem, at, linear)
+        if done < SLOPES:
+            linear = linearise(problem, at, linear)
+        else:
+            linear = Linear(
+                dict(at), log_errors(problem, problem.observations, at), linear.jacobian
+            )
     return Fit(problem, linear, at)
 
 
