@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import collective, fidelity, inputs, placement, project, runs, schedule, tune
+from flows.commands import (
+    calibrate,
+    collective,
+    fidelity,
+    inputs,
+    placement,
+    project,
+    runs,
+    schedule,
+    tune,
+)
 from flows.verbs import USAGE, Verbs
 
 app = typer.Typer(
@@ -53,7 +63,17 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, inputs, project, runs, placement, collective, schedule, fidelity):
+for register in (
+    tune,
+    inputs,
+    project,
+    runs,
+    placement,
+    collective,
+    schedule,
+    fidelity,
+    calibrate,
+):
     register.add_to(app)
 
 

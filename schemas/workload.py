@@ -41,6 +41,8 @@ class Workload(FrozenModel):
     padded_vocab_size: int | None = None
     """Set only when the file fixes it; else vocabulary padded to the divisor times tp."""
     flash_attention: bool = True
+    flash_attention_version: Literal[1, 2] | None = None
+    """Kernels of FlashAttention 1 or 2 where newer ones exist; None: the fastest published."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
     cp_comm_type: Literal["p2p", "a2a", "allgather", "a2a+p2p"] = "p2p"

@@ -93,6 +93,10 @@ class Projector:
         """The oracle's answer."""
         return self.oracle(case).project(case.trial)
 
+    def time_ms(self, case: Case) -> float:
+        """Iteration time alone, of a case that is legal."""
+        return self.oracle(case).iteration_ms(case.trial)
+
     def oracle(self, case: Case) -> Oracle:
         """The oracle of the case's workload, whatever trial it runs, and cluster."""
         key = case.workload.model_dump_json(exclude={"baseline", "source", "name"})

@@ -34,6 +34,7 @@ OFFERED = {
         "[WORKLOAD]", "[CLUSTER]", "--set", "--batch", "--model-path", "--gemm-backend",
         "--memory-regime", "--explain", "--equation", "--json",
     ],
+    "calibrate": ["--from", "--out-dir", "--start", "--gemm-backend", "--store", "--json"],
     "runs": ["--store", "--json"],
     "show": ["RUN", "--store", "--events", "--json"],
     "export": ["RUN", "--store", "--out-dir", "--json"],
