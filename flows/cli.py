@@ -10,9 +10,11 @@ from flows.commands import (
     calibrate,
     collective,
     fidelity,
+    fork,
     inputs,
     placement,
     project,
+    replay,
     runs,
     schedule,
     tune,
@@ -65,9 +67,11 @@ def refold(
 
 for register in (
     tune,
+    fork,
     inputs,
     project,
     runs,
+    replay,
     placement,
     collective,
     schedule,

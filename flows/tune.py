@@ -16,7 +16,7 @@ from flows.artefacts import (
     write_artefacts,
 )
 from flows.interrupts import Interrupted, shielded
-from flows.ledger import Ledger, Listener
+from flows.ledger import Ledger, Listener, Recorder
 from flows.opening import (
     Watch,
     inputs_of_run,
@@ -28,7 +28,7 @@ from flows.opening import (
 )
 from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
-from flows.seeding import seed_round
+from flows.seeding import seed_round, seeds_are_due
 from flows.stages import Stage, in_process
 from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
@@ -59,7 +59,7 @@ def tune(
     with held(out_dir), shielded() as shield:
         watch = Watch(shield, listeners)
         if request.resume:
-            run_id = run_to_resume(store, inputs, out_dir)
+            run_id = run_to_resume(store, inputs, out_dir, request)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
@@ -68,7 +68,7 @@ def tune(
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
             ledger = start_run(store, inputs, out_dir, watch)
-        _search_to_the_end(ledger, inputs, store, stage)
+        search_to_the_end(ledger, inputs, store, stage)
         stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
 
@@ -91,14 +91,21 @@ def resume(
     out_dir = out_dir_of_run(EventLog.open(store, run_id).state(), request.out_dir)
     with held(out_dir), shielded() as shield:
         ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners))
-        _search_to_the_end(ledger, inputs, store, stage)
+        search_to_the_end(ledger, inputs, store, stage)
         stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
 
 
-def _search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage) -> None:
+def search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage) -> None:
+    """Takes an open run to its end, or records why it stopped; then gives its lease back.
+
+    Raises:
+        Interrupted: it was asked to stop.
+        LogError: the log failed.
+    """
     with ledger, _interruptible(ledger):
-        _search(ledger, inputs, store.evaluations, stage)
+        search(ledger, inputs, store.evaluations, stage)
+        ledger.compact()
 
 
 def _resolve(request: TuneRequest) -> Inputs:
@@ -137,13 +144,18 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
     ledger.anchor()
 
 
-def _search(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+    """The search itself, from wherever the run stands to its end; nothing for a finished run.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
     if ledger.state.finished is not None:
         return
     if ledger.state.axes is None:
         axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)
         ledger.record(Entry(AxesDerived(axes=axes)))
-    if not ledger.state.rounds or ledger.state.open_round is not None:
+    if seeds_are_due(ledger.state):
         seed_round(ledger, inputs, cache, stage)
     outcome = stage("finish", finish, ledger.state, inputs.cluster)
     ledger.record(Entry(_run_finished(outcome)))

@@ -53,8 +53,7 @@ class Evidence(FrozenModel):
     expected_error: float
     """Median over groups of the absolute error, each group left out of its own fit."""
     band: float
-    """Relative half-width that held 80 % of the left-out groups (conformal quantile; of fewer than
-    four groups, the worst)."""
+    """Relative half-width that held 80 % of the left-out groups; of fewer than four, the worst."""
 
 
 class Calibration(FrozenModel):

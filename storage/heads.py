@@ -24,6 +24,9 @@ class AnchoredHead(FrozenModel):
     """The anchor file: the head, and the summary of all events up to it."""
 
     run_id: str
+    first_seq: int = 0
+    """Number of the run's own first event; above 0 for a fork, which has those before it from its
+    parent."""
     head: Head
     summary_version: int
     summary: dict[str, object]
@@ -57,14 +60,17 @@ def read_anchor(backend: SegmentStore, run_id: str) -> AnchoredHead | None:
     return anchor
 
 
-def write_anchor(backend: SegmentStore, run_id: str, head: Head, summary: RunSummary) -> None:
-    """Anchor `head`, durably.
+def write_anchor(
+    backend: SegmentStore, run_id: str, first_seq: int, head: Head, summary: RunSummary
+) -> None:
+    """Anchor `head` of a run whose own events begin at `first_seq`, durably.
 
     Raises:
         LogError: it cannot be written; the anchor before stands.
     """
     anchor = AnchoredHead(
         run_id=run_id,
+        first_seq=first_seq,
         head=head,
         summary_version=SUMMARY_VERSION,
         summary=summary.model_dump(mode="json"),

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from schemas.errors import LogError
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.codec import event_of
+from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
-from storage.layout import events_prefix, first_seq_of, segment_name
-from storage.segments import ForeignSegment, TornSegment, decode
+from storage.reading import lineage_of, records
+from storage.segments import ForeignSegment, TornSegment
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
 
@@ -28,10 +29,7 @@ def summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     try:
         anchored = read_anchor(backend, run_id)
         known = anchored.known_summary() if anchored else None
-        summary = known or summary
-        for first_seq in _segments(backend, run_id):
-            if first_seq >= summary.events:
-                summary = _extended(backend, summary, first_seq)
+        summary = _extended(backend, known) if known else _from_the_start(backend, run_id)
     except LogError as error:
         return summary.model_copy(update={"status": "damaged", "problem": str(error)})
     if anchored is not None and summary.events <= anchored.head.seq:
@@ -40,22 +38,28 @@ def summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     return summary
 
 
-def _segments(backend: SegmentStore, run_id: str) -> list[int]:
-    names = backend.names(events_prefix(run_id))
-    return [seq for name in names if (seq := first_seq_of(name)) is not None]
+def _from_the_start(backend: SegmentStore, run_id: str) -> RunSummary:
+    """From every event: nothing usable is anchored yet."""
+    extent = survey(backend, run_id)
+    summary = RunSummary(run_id=lineage_of(backend, run_id)[-1][0])
+    for envelope, event in records(backend, extent):
+        summary = summarise(summary, envelope, event)
+    return summary
 
 
-def _extended(backend: SegmentStore, summary: RunSummary, first_seq: int) -> RunSummary:
-    """`summary` with one more segment; a torn one adds nothing: resuming will set it aside."""
-    data = backend.read(f"{events_prefix(summary.run_id)}/{segment_name(first_seq)}")
-    try:
-        rows = decode(data)
-    except TornSegment:
-        return summary
-    except ForeignSegment as error:
-        raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
-    for envelope, _ in rows:
-        if envelope.seq != summary.events:
-            raise LogError(f"run {summary.run_id}, event {summary.events}: is missing")
-        summary = summarise(summary, envelope, event_of(envelope))
+def _extended(backend: SegmentStore, summary: RunSummary) -> RunSummary:
+    """`summary` with the segments after it; a torn one adds nothing: resuming sets it aside."""
+    for first_seq in segments_of(backend, summary.run_id):
+        if first_seq < summary.events:
+            continue
+        try:
+            rows = read_segment(backend, summary.run_id, first_seq)
+        except TornSegment:
+            continue
+        except (ForeignSegment, NotStored) as error:
+            raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
+        for envelope, _ in rows:
+            if envelope.seq != summary.events:
+                raise LogError(f"run {summary.run_id}, event {summary.events}: is missing")
+            summary = summarise(summary, envelope, event_of(envelope))
     return summary

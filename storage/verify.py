@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
-from schemas.events import Event
 from schemas.model import FrozenModel
 from storage.backends import SegmentStore
+from storage.blobs import blobs_of, read_blob
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
+from storage.extent import Extent, survey
 from storage.folding import fold_records
-from storage.log import read_blob
-from storage.reading import BadEvent, Extent, Record, records, survey
+from storage.reading import BadEvent, Record, records
 from storage.run_ids import checked_run_id
 from storage.store import Store, as_store
 
@@ -44,6 +44,8 @@ class Report(FrozenModel):
 def verify(store: Store | Path, run_id: str) -> Report:
     """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
 
+    A fork is verified through: with the events and blobs it has from the runs above it.
+
     Raises:
         RunNotFound: the store holds no such run.
     """
@@ -70,7 +72,7 @@ class _Check:
     def __init__(self, backend: SegmentStore, extent: Extent) -> None:
         self._backend = backend
         self._extent = extent
-        self._blobs: dict[str, int] = {}
+        self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
         self.events = 0
@@ -82,20 +84,18 @@ class _Check:
             if canonical(json.loads(envelope.payload)) != envelope.payload:
                 raise BadEvent(envelope.run_id, envelope.seq, "its payload is not canonical JSON")
             for digest in blobs_of(event):
-                self._blobs.setdefault(digest, envelope.seq)
+                self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
             yield record
             self.events += 1
             self._head_hash = envelope.hash
 
     def blobs(self) -> None:
         """Every blob an event refers to is there and is what its name says."""
-        for digest, seq in self._blobs.items():
+        for (run_id, digest), seq in self._blobs.items():
             try:
-                read_blob(self._backend, self._extent.run_id, digest)
+                read_blob(self._backend, run_id, digest)
             except DamagedLog as error:
-                raise BadEvent(
-                    self._extent.run_id, seq, f"refers to a bad blob ({error})"
-                ) from error
+                raise BadEvent(run_id, seq, f"refers to a bad blob ({error})") from error
             self._good_blobs += 1
 
     def report(self, problem: str | None, first_bad: int | None) -> Report:
@@ -114,15 +114,3 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
-
-
-def blobs_of(event: Event) -> list[str]:
-    """Hashes of the blobs an event refers to: its fields named `…_blob` and `…_blobs`."""
-    found: list[str] = []
-    for name in type(event).model_fields:
-        value = getattr(event, name)
-        if name.endswith("_blob") and isinstance(value, str):
-            found.append(value)
-        elif name.endswith("_blobs") and isinstance(value, dict):
-            found.extend(value.values())
-    return found

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from schemas.calibration import CalibratedPrecision
 from tasks.calibrate.fit import Array, Fit, by_name, log_errors, solve
 from tasks.calibrate.observation import Observation
@@ -80,11 +82,7 @@ def _errors(
 
 
 def band(errors: Sequence[float]) -> float:
-    """Half-width that a new group's absolute error stays within with a chance of 80 %.
-
-    The conformal quantile: the ⌈0.8 (n + 1)⌉-th smallest of n left-out errors.
-    """
-    ordered = sorted(errors)
-    if len(ordered) < FEWEST_FOR_QUANTILE:
-        return ordered[-1]
-    return ordered[min(len(ordered), math.ceil(BAND_SHARE * (len(ordered) + 1))) - 1]
+    """Half-width that held 80 % of left-out groups' absolute errors; of few, the worst of them."""
+    if len(errors) < FEWEST_FOR_QUANTILE:
+        return max(errors)
+    return float(np.quantile(np.array(errors), BAND_SHARE))

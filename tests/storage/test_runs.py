@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from schemas.events import NoteTaken, RunInterrupted
 from storage import Entry, EventLog, Store, list_runs
 from storage.run_ids import fresh_run_id, run_id
+from storage.summary import SUMMARY_VERSION
 from tests.storage.builders import (
     RUN,
     START,
@@ -58,11 +59,16 @@ def test_a_listing_reads_no_segment_that_the_anchor_covers(tmp_path: Path) -> No
     assert list_runs(tmp_path) == before
 
 
+def of_another_version(head: Path) -> str:
+    ours = f'"summary_version":{SUMMARY_VERSION}'
+    return head.read_text().replace(ours, '"summary_version":0')
+
+
 def test_a_summary_of_another_version_is_rebuilt(tmp_path: Path) -> None:
     written(tmp_path, whole_run(3))
     before = list_runs(tmp_path)
     head = tmp_path / "heads" / f"{RUN}.json"
-    text = head.read_text().replace('"summary_version":1', '"summary_version":0')
+    text = of_another_version(head)
     assert text != head.read_text()
     head.write_text(text.replace("mixtral", "stale"))
     assert list_runs(tmp_path) == before
@@ -75,7 +81,7 @@ def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path) -> None:
         log.append([Entry(started())], 0)
     segments(tmp_path)[-1].unlink()
     head = tmp_path / "heads" / f"{RUN}.json"
-    head.write_text(head.read_text().replace('"summary_version":1', '"summary_version":0'))
+    head.write_text(of_another_version(head))
     damaged, whole = list_runs(tmp_path)
     assert (damaged.run_id, damaged.status) == (RUN, "damaged")
     assert damaged.problem is not None

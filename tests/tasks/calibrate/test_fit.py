@@ -52,7 +52,7 @@ def test_planted_factors_are_found(truth: dict[str, float]) -> None:
         assert found[name] == pytest.approx(value, rel=loose), name
     for each in measured(truth, repeats=1):
         projected = problem([each]).project([each.seen], {"one": found})[0]
-        assert projected == pytest.approx(each.seen.measured_ms, rel=0.04)
+        assert projected == pytest.approx(each.seen.measured_ms, rel=0.06)
 
 
 def test_a_factor_no_row_speaks_of_keeps_its_prior_and_is_named() -> None:

@@ -40,5 +40,5 @@ def test_a_gpu_left_out_is_judged_by_its_kin() -> None:
 
 def test_the_band_is_the_worst_of_few_and_a_quantile_of_many() -> None:
     assert band([0.1, 0.3, 0.2]) == 0.3
-    assert band([0.01 * i for i in range(1, 101)]) == pytest.approx(0.81)
-    assert band([0.1, 0.2, 0.3, 0.4]) == 0.4
+    assert band([0.01 * i for i in range(1, 101)]) == pytest.approx(0.802)
+    assert 0.3 < band([0.1, 0.2, 0.3, 0.4]) < 0.4
