@@ -51,13 +51,21 @@ def fidelity(
     as_json: Json = False,
 ) -> None:
     """Compare projections with measured runs, per published table."""
+    from tasks.calibrate.shipped import left_out_rates
     from tasks.fidelity.cases import left_out
     from tasks.fidelity.report import fidelity as report_of
 
     rows = _rows(source, rows_file)
     comparable = sum(left_out(row) is None for row in rows)
     with _progress(comparable) as on_row:
-        report = report_of(rows, backend=gemm_backend, ranges=ranges, on_row=on_row)
+        report = report_of(
+            rows,
+            backend=gemm_backend,
+            rates=left_out_rates,
+            fitted="the shipped calibrations",
+            ranges=ranges,
+            on_row=on_row,
+        )
     if plots is not None:
         _draw(report, plots)
     if as_json:

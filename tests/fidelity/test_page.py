@@ -7,7 +7,7 @@ from tasks.evidence import evidence
 from tasks.fidelity.cases import left_out
 from tasks.fidelity.predict import Predicted, Projector
 
-SAMPLE = 5
+SAMPLE = 8
 """Every so manieth row of the stored report is projected again."""
 REFRESH = "run `python -m benchmarks.fidelity_page`"
 
