@@ -134,11 +134,20 @@ FACTORS: Final[Mapping[str, FactorSpec]] = {
         ("a2a_overlap",),
     ),
     "host": FactorSpec(
-        "the framework's time on the host per operation: Python, dispatch, launch, synchronisation",
+        "the framework's time on the host per operation: Python, dispatch, launch",
         COST,
         (0.1, 5.0),
         0.5,
-        ("host_launch_us", "host_sync_us"),
+        ("host_launch_us",),
+    ),
+    "host_sync_us": FactorSpec(
+        "what the GPU loses each time the host waits for it, beside a bare round trip: the host"
+        " launches into a drained queue",
+        "us",
+        (0.0, 3000.0),
+        400.0,
+        ("host_sync_us",),
+        0.0,
     ),
     "iteration_overhead_ms": FactorSpec(
         "work of an iteration that no kernel accounts for: data, logging, loss reduction,"
