@@ -37,9 +37,14 @@ def calibrate(
         ),
     ],
     out_dir: Annotated[
-        Path,
-        typer.Option(parser=place, metavar="DIR", help="Folder for the files, one per GPU."),
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            parser=place,
+            metavar="DIR",
+            help="Folder for the files, one per GPU.",
+            show_default="the current folder",
+        ),
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
@@ -56,7 +61,7 @@ def calibrate(
         raise UserError(f"--start {start!r:.80}: expected shipped or published")
     measured = _measured(source, store, gemm_backend)
     found = _fit(measured, from_shipped=start == "shipped")
-    written = _write(found, out_dir)
+    written = _write(found, out_dir or Path())
     if as_json:
         from flows.terminal import print_json
 

@@ -206,9 +206,8 @@ def _module_cost(
             alone -= hidden
         elif op.overlappable and op.group == "cp":
             alone = max(0.0, alone - compute.attention / shape.cp)
-        group = op.group if op.group in times else "ep"
-        times[group] += alone
-        key = (module.name, direction, group, op.name)
+        times[op.group if op.group in times else "ep"] += alone
+        key = (module.name, direction, op.group, op.name)
         before = exposed[key][0] if key in exposed else 0.0
         exposed[key] = (before + alone, f"{priced.algorithm}/{priced.protocol}")
     if not exposes:
@@ -227,9 +226,14 @@ def _hide_exchange(
     """Take what compute hides off the expert exchange of one direction, in place.
 
     DeepEP: min(overlap · exchange, the layer's attention and MLP compute). All-to-all with
-    shared-expert overlap: behind the shared expert's compute.
+    shared-expert overlap: behind the shared expert's compute. Expert tensor parallelism's own
+    collectives are no part of the exchange: the experts wait for them.
     """
-    exchange = sum(cost.expert_parallel for cost in costs.values())
+    sent: dict[str, float] = {}
+    for (module, way, group, _), (time_ms, _) in exposed.items():
+        if way == direction and group == "ep":
+            sent[module] = sent.get(module, 0.0) + time_ms
+    exchange = sum(sent.values())
     if not exchange:
         return
     hidden = 0.0
@@ -239,10 +243,10 @@ def _hide_exchange(
     elif shape.shared_expert_overlap:
         shared = sum(c.compute for name, c in costs.items() if name.startswith("shared_"))
         hidden = min(exchange, shared)
-    left = 1 - hidden / exchange
-    for name, cost in costs.items():
-        if cost.expert_parallel:
-            costs[name] = cost._replace(expert_parallel=cost.expert_parallel * left)
+    share = hidden / exchange
+    for module, time_ms in sent.items():
+        left = max(0.0, costs[module].expert_parallel - time_ms * share)
+        costs[module] = costs[module]._replace(expert_parallel=left)
     for key, (time_ms, algorithm) in exposed.items():
         if key[1] == direction and key[2] == "ep":
-            exposed[key] = (time_ms * left, algorithm)
+            exposed[key] = (time_ms * (1 - share), algorithm)

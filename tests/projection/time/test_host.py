@@ -12,6 +12,7 @@ from projection.operations import AttentionCore, Collective, Gemm, MemoryPass, M
 from projection.oracle import Oracle
 from projection.profiles import achievable
 from projection.time.cost import Cost
+from projection.time.fsdp import NO_FSDP
 from projection.time.graphs import EAGER, ROUTED, SCOPES
 from projection.time.host import host_idle
 from projection.time.layers import HostTimes, LayerTimes
@@ -60,24 +61,30 @@ def test_an_operation_costs_the_host_what_its_kind_of_call_does() -> None:
 
 
 def test_a_host_ahead_of_its_gpu_costs_nothing_and_one_behind_the_difference() -> None:
-    assert host_idle([(3, 0, layer(2.0, 1.0))], splits=False) == (0.0, 0.0, 0.0)
-    assert host_idle([(3, 0, layer(1.0, 1.5))], splits=True) == (1.5, 1.5, 1.5)
-    assert host_idle([(3, 0, layer(1.0, 1.5))], splits=False) == (1.5, 3.0, 0.0)
+    assert host_idle([(3, 0, layer(2.0, 1.0), NO_FSDP)], splits=False) == (0.0, 0.0, 0.0)
+    assert host_idle([(3, 0, layer(1.0, 1.5), NO_FSDP)], splits=True) == (1.5, 1.5, 1.5)
+    assert host_idle([(3, 0, layer(1.0, 1.5), NO_FSDP)], splits=False) == (1.5, 3.0, 0.0)
 
 
 def test_a_lead_carries_over_layers_unless_the_host_waits_in_between() -> None:
     slow, fast = layer(1.0, 2.0), layer(3.0, 1.0)
-    assert host_idle([(1, 0, slow), (1, 0, fast)], splits=False)[0] == 0.0
+    assert host_idle([(1, 0, slow, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[0] == 0.0
     waits = layer(1.0, 2.0, syncs_ms=0.1)
-    assert host_idle([(1, 0, waits), (1, 0, fast)], splits=False)[0] == pytest.approx(1.1)
+    assert host_idle([(1, 0, waits, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[
+        0
+    ] == pytest.approx(1.1)
 
 
 def test_recomputed_layers_are_launched_and_waited_for_again() -> None:
-    once = host_idle([(2, 0, layer(1.0, 1.5))], splits=False)
-    again = host_idle([(2, 2, layer(1.0, 1.5))], splits=False)
+    once = host_idle([(2, 0, layer(1.0, 1.5), NO_FSDP)], splits=False)
+    again = host_idle([(2, 2, layer(1.0, 1.5), NO_FSDP)], splits=False)
     assert again[1] - once[1] == pytest.approx(1.0)
     waits = layer(5.0, 1.0, syncs_ms=0.1)
-    assert host_idle([(2, 1, waits)], splits=False) == (pytest.approx(0.2), pytest.approx(0.1), 0)
+    assert host_idle([(2, 1, waits, NO_FSDP)], splits=False) == (
+        pytest.approx(0.2),
+        pytest.approx(0.1),
+        0,
+    )
 
 
 def test_small_models_are_bound_by_launches_and_large_ones_are_not() -> None:

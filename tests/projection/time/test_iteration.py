@@ -191,6 +191,19 @@ def test_deepep_and_sync_free_stages_expose_less_and_less_of_the_exchange() -> N
     assert exposed_ms[1] == pytest.approx(0.35 * plain)
 
 
+def test_deepep_hides_its_exchange_and_not_what_expert_tensor_parallelism_gathers() -> None:
+    knobs = {"tp": 2, "etp": 2, "ep": 4}
+    plain, deepep = (
+        project(mixtral_8x22b(), **knobs),
+        project(mixtral_8x22b(), **knobs, use_turbo_deepep=True),
+    )
+    for name in ("etp_allgather", "etp_reduce_scatter"):
+        assert plain.comm_breakdown[name] > 0
+        assert deepep.comm_breakdown[name] == pytest.approx(plain.comm_breakdown[name])
+    for name in ("moe_dispatch", "moe_combine"):
+        assert deepep.comm_breakdown[name] < 0.4 * plain.comm_breakdown[name]
+
+
 def test_expert_exchange_across_nodes_costs_more_than_inside_one() -> None:
     inside = mixtral_8x22b(pp=1, ep=8, mbs=1)
     narrow = cluster(4, gpus_per_node=2)

@@ -14,9 +14,7 @@ from tasks.calibrate.shipped import group_name, left_out_rates
 from tasks.evidence import evidence
 
 MODELS = {"amd": ("origami", "tile"), "nvidia": ("tile",)}
-SHIPPED = [
-    (name, gemm) for name in gpu_names() for gemm in MODELS[gpu_profile(name).vendor]
-]
+SHIPPED = [(name, gemm) for name in gpu_names() for gemm in MODELS[gpu_profile(name).vendor]]
 
 
 def shipped(name: str, gemm: str) -> Calibration:
