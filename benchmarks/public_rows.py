@@ -244,8 +244,11 @@ def _sharding(words: str | None) -> Row:
     if words.startswith(("ZeRO-0", "none")):
         ours = {"use_torch_fsdp2": False}
         return ours | ({"use_distributed_optimizer": False} if words.startswith("ZeRO") else {})
-    fsdp = words.startswith(("FSDP", "Megatron-FSDP"))
-    return {"use_torch_fsdp2": fsdp, "use_distributed_optimizer": not fsdp}
+    if words.startswith(("FSDP", "Megatron-FSDP")):
+        return {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+    if words.startswith("ZeRO-1") or "distributed optimizer" in words:
+        return {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
+    return {}
 
 
 def _graphs(extra: Row) -> Row:
