@@ -1,6 +1,11 @@
-"""Public measurements, collected with every field read from its source, as rows of our own form."""
+"""Public measurements, collected with every field read from its source, as rows of our own form.
+
+`python -m benchmarks.public_rows COLLECTION.jsonl > rows.jsonl`, then `refold fidelity --rows
+rows.jsonl`: a collection in the same form that nobody here has seen.
+"""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,7 +140,8 @@ def _sweep(row: Row, model: str) -> str | None:
 def _model(row: Row) -> tuple[str, Any]:
     """The model's name, and its architecture: a key, or fields."""
     name, notes = row["model"], row.get("arch_notes") or ""
-    if "hybrid" in notes or row.get("layers") is None:
+    needed = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab")
+    if "hybrid" in notes or any(row.get(each) is None for each in needed):
         return MODELS.get(name, name), None
     if name in MODELS:
         return MODELS[name], MODELS[name]
@@ -207,7 +213,7 @@ def _stated(row: Row) -> Row:
         stated["cross_entropy_loss_fusion"] = True
     elif str(extra.get("feature_stage", "")).startswith("baseline"):
         stated["cross_entropy_loss_fusion"] = False
-    notes = row["notes"]
+    notes = row.get("notes") or ""
     if "force-balanced" in notes or extra.get("moe_pad_to_capacity"):
         stated["force_load_balancing"] = True
     for words, (nics, rate) in NICS.items():
@@ -224,10 +230,12 @@ def _recompute(words: str | None) -> Row:
     if words.startswith("full"):
         every = {"recompute_method": "uniform", "recompute_num_layers": 1}
         return {"recompute_granularity": "full", **every}
-    modules = [
-        part.split("(")[0].strip() for part in words.split(":")[1].replace("+", ",").split(",")
-    ]
-    return {"recompute_granularity": "selective", "recompute_modules": modules}
+    if not words.startswith("selective"):
+        return {}
+    parts = words.partition(":")[2].replace("+", ",").split(",")
+    modules = [part.split("(")[0].strip() for part in parts]
+    found: Row = {"recompute_granularity": "selective"}
+    return found | ({"recompute_modules": modules} if any(modules) else {})
 
 
 def _sharding(words: str | None) -> Row:
@@ -236,8 +244,11 @@ def _sharding(words: str | None) -> Row:
     if words.startswith(("ZeRO-0", "none")):
         ours = {"use_torch_fsdp2": False}
         return ours | ({"use_distributed_optimizer": False} if words.startswith("ZeRO") else {})
-    fsdp = words.startswith(("FSDP", "Megatron-FSDP"))
-    return {"use_torch_fsdp2": fsdp, "use_distributed_optimizer": not fsdp}
+    if words.startswith(("FSDP", "Megatron-FSDP")):
+        return {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+    if words.startswith("ZeRO-1") or "distributed optimizer" in words:
+        return {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
+    return {}
 
 
 def _graphs(extra: Row) -> Row:
@@ -264,14 +275,14 @@ def _schedule(row: Row) -> Row:
         return {"pp_schedule": "interleaved", "layout": "Et|" + "tt|" * 30 + "L"}
     if words.startswith("interleaved"):
         layers, chunks = row.get("layers"), row["pp"] * (row.get("vpp") or 1)
-        counted = "embedding & loss counted as pipeline layers" in row["notes"]
+        counted = "embedding & loss counted as pipeline layers" in (row.get("notes") or "")
         if counted and layers and layers % chunks and (layers + 2) % chunks == 0 and chunks > 1:
             inner = (layers + 2) // chunks
             ends = f"t*{inner - 1}" if inner > 1 else ""
             middle = f"t*{inner}|" * (chunks - 2)
             return {"pp_schedule": "interleaved", "layout": f"E{ends}|{middle}{ends},L".lstrip(",")}
         return {"pp_schedule": "interleaved"}
-    return {"pp_schedule": SCHEDULES[words]}
+    return {"pp_schedule": SCHEDULES[words]} if words in SCHEDULES else {}
 
 
 def _measured(row: Row) -> Row:
@@ -280,8 +291,8 @@ def _measured(row: Row) -> Row:
         measured["tokens_per_s_per_gpu"] = row["value"]
     elif row["metric"] == "step_time_s":
         measured["iteration_ms"] = row["value"] * 1000
-    elif row["metric"] == "mfu" and "divided by TP" not in row["notes"]:
-        measured["tokens_per_s_per_gpu"] = row["extra"].get("tokens_per_s_per_gpu")
+    elif row["metric"] == "mfu" and "divided by TP" not in (row.get("notes") or ""):
+        measured["tokens_per_s_per_gpu"] = (row.get("extra") or {}).get("tokens_per_s_per_gpu")
     derived = row.get("derived") or {}
     if derived.get("memory_gb_as_printed") is not None:
         measured["memory_gb"] = derived["memory_gb_as_printed"]
@@ -294,7 +305,7 @@ def _not_comparable(row: Row) -> str | None:
     sharding, recompute = row.get("zero_fsdp") or "", row.get("recompute") or ""
     if row["metric"] == "oom":
         return "ran out of memory"
-    if row["task"] != "pretrain":
+    if row.get("task", "pretrain") != "pretrain":
         return "not pretraining (LoRA)"
     if "hybrid" in (row.get("arch_notes") or ""):
         return "layers that are no transformer's (Mamba)"
@@ -307,3 +318,12 @@ def _not_comparable(row: Row) -> str | None:
     if row["source_id"] == "primus-pipeline-blog":
         return "batch, sequence and layers not stated: ratios only (fidelity-schedules.md)"
     return None
+
+
+def main() -> None:
+    for row in public_rows(Path(sys.argv[1])):
+        print(json.dumps(row, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()
