@@ -4,8 +4,8 @@ Kernels are launched from an eager framework by one thread, which runs ahead of 
 it is the faster of the two. Over a pass without synchronisation the GPU therefore takes the longer
 of its own work and the launches of that pass. A host that waits for a value of the GPU (tokens per
 expert) loses its lead: a layer with such waits takes the longer of the two by itself, and each wait
-adds a round trip. While the GPU waits for an exposed collective, its host gets ahead as well. CUDA
-graphs, which launch a pass at once, are not modelled.
+adds a round trip. While the GPU waits for an exposed collective, its host gets ahead as well. What
+a CUDA graph replays costs the host nothing.
 """
 
 from collections.abc import Iterable

@@ -21,8 +21,10 @@ from projection.operations import (
 )
 from projection.placement import Group
 from projection.time.cost import ZERO, Cost, total
+from projection.time.graphs import replayed
 from projection.work.recompute import SelectiveRecompute
 from projection.work.shape import WorkShape
+from schemas.workload import GraphScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,14 @@ class LayerPricing:
     `expert_group`: ranks of the expert all-to-all (the trial's target size may differ from ep).
     `splits_backward`: weight gradients run later, so nothing can hide behind them.
     `deepep_overlap`: fraction of a DeepEP all-to-all that compute can hide.
+    `graphs`: what CUDA graphs replay.
     """
 
     models: KernelModels
     expert_group: Group
     splits_backward: bool
     deepep_overlap: float
+    graphs: tuple[GraphScope, ...] = ()
 
     def collective(self, op: Collective) -> Priced:
         """`op` on the group that performs it."""
@@ -125,22 +129,26 @@ def layer_times(
         weight_grad=total(weights.values()),
         rerun=total(reruns) if reruns else ZERO,
         collectives=_by_name(exposed, recompute),
-        host=_host_times(work, recompute, pricing.models),
+        host=_host_times(work, recompute, pricing),
     )
 
 
-def _host_times(work: LayerWork, recompute: SelectiveRecompute, models: KernelModels) -> HostTimes:
+def _host_times(work: LayerWork, recompute: SelectiveRecompute, pricing: LayerPricing) -> HostTimes:
     """What launching the layer's operations costs the host."""
+
+    models, graphs = pricing.models, pricing.graphs
 
     def launch(operations: Iterable[Operation]) -> float:
         return sum(models.host_ms(op) for op in operations)
 
+    eager = [m for m in work.modules if not graphs or not replayed(graphs, m.name)]
+    syncs = 0 if "full_iteration" in graphs else work.host_syncs
     return HostTimes(
-        forward=sum(launch(m.forward) for m in work.modules),
-        input_grad=sum(launch(m.input_grad) for m in work.modules),
-        weight_grad=sum(launch(m.weight_grad) for m in work.modules),
-        rerun=sum(launch(m.forward) for m in work.modules if recompute.is_rerun(m)),
-        syncs=work.host_syncs * models.achievable.host_sync_us * 1e-3,
+        forward=sum(launch(m.forward) for m in eager),
+        input_grad=sum(launch(m.input_grad) for m in eager),
+        weight_grad=sum(launch(m.weight_grad) for m in eager),
+        rerun=sum(launch(m.forward) for m in eager if recompute.is_rerun(m)),
+        syncs=syncs * models.achievable.host_sync_us * 1e-3,
     )
 
 

@@ -181,6 +181,7 @@ class TimeModel:
             expert_group,
             schedule.splits_backward,
             models.achievable.a2a_overlap[trial.sync_free_stage],
+            self._workload.cuda_graphs,
         )
         plans = self._catalog.plans(trial)
         view = self._view(shape, selective(trial), pricing)
