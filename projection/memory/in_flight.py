@@ -37,7 +37,9 @@ def high_water(states: Sequence[LiveState], chunks: Sequence[ChunkMemory]) -> In
     waiting = [chunk.for_weights for chunk in chunks]
 
     def total(state: LiveState) -> float:
-        return sum(map(mul, state.whole, whole)) + sum(map(mul, state.for_weights, waiting))
+        held: float = sum(map(mul, state.whole, whole))
+        deferred: float = sum(map(mul, state.for_weights, waiting))
+        return held + deferred
 
     return _price(max(states, key=total), chunks)
 

@@ -43,6 +43,8 @@ FORWARD, BACKWARD = 0, 1
 
 Exposed = dict[tuple[str, int, str, str], tuple[float, str]]
 """(module, direction, group, collective) → (exposed ms, winning algorithm)."""
+Spent = dict[tuple[str, int], float]
+"""(module, direction) → compute that hides a collective already, in ms: it hides no second one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +110,18 @@ def layer_times(
     follows at once) or its attention core (ring).
     """
     exposed: Exposed = {}
+    spent: Spent = {}
     forward, backward, weights = {}, {}, {}
     for module in work.modules:
         later = _compute(module.weight_grad, pricing, backward=True)
-        forward[module.name] = _module_cost(module, ZERO, FORWARD, shape, pricing, exposed)
+        forward[module.name] = _module_cost(module, ZERO, FORWARD, shape, pricing, exposed, spent)
         behind = ZERO if pricing.splits_backward else later
-        backward[module.name] = _module_cost(module, behind, BACKWARD, shape, pricing, exposed)
+        backward[module.name] = _module_cost(
+            module, behind, BACKWARD, shape, pricing, exposed, spent
+        )
         weights[module.name] = later
-    _hide_exchange(shape, pricing, forward, exposed, FORWARD)
-    _hide_exchange(shape, pricing, backward, exposed, BACKWARD)
+    _hide_exchange(shape, pricing, forward, exposed, spent, FORWARD)
+    _hide_exchange(shape, pricing, backward, exposed, spent, BACKWARD)
     reruns = [forward[m.name].as_recompute() for m in work.modules if recompute.is_rerun(m)]
     return LayerTimes(
         forward=total(forward.values()),
@@ -184,6 +189,7 @@ def _module_cost(
     shape: WorkShape,
     pricing: LayerPricing,
     exposed: Exposed,
+    spent: Spent,
 ) -> Cost:
     """Compute of one direction of a module plus what its collectives expose.
 
@@ -206,6 +212,8 @@ def _module_cost(
             alone -= hidden
         elif op.overlappable and op.group == "cp":
             alone = max(0.0, alone - compute.attention / shape.cp)
+        place = (module.name, direction)
+        spent[place] = spent.get(place, 0.0) + priced.time_ms - alone
         times[op.group if op.group in times else "ep"] += alone
         key = (module.name, direction, op.group, op.name)
         before = exposed[key][0] if key in exposed else 0.0
@@ -221,12 +229,14 @@ def _hide_exchange(
     pricing: LayerPricing,
     costs: dict[str, Cost],
     exposed: Exposed,
+    spent: Spent,
     direction: int,
 ) -> None:
     """Take what compute hides off the expert exchange of one direction, in place.
 
     DeepEP: min(overlap · exchange, the layer's attention and MLP compute). All-to-all with
-    shared-expert overlap: behind the shared expert's compute. Expert tensor parallelism's own
+    shared-expert overlap: behind the shared expert's compute. Compute that hides a ring step or a
+    tensor-parallel collective is not there twice. Expert tensor parallelism's own
     collectives are no part of the exchange: the experts wait for them.
     """
     sent: dict[str, float] = {}
@@ -238,11 +248,11 @@ def _hide_exchange(
         return
     hidden = 0.0
     if shape.dispatcher == "deepep":
-        compute = sum(cost.compute for cost in costs.values())
-        hidden = min(pricing.deepep_overlap * exchange, compute)
+        free = _free_compute(costs, costs, spent, direction)
+        hidden = min(pricing.deepep_overlap * exchange, free)
     elif shape.shared_expert_overlap:
-        shared = sum(c.compute for name, c in costs.items() if name.startswith("shared_"))
-        hidden = min(exchange, shared)
+        shared = [name for name in costs if name.startswith("shared_")]
+        hidden = min(exchange, _free_compute(shared, costs, spent, direction))
     share = hidden / exchange
     for module, time_ms in sent.items():
         left = max(0.0, costs[module].expert_parallel - time_ms * share)
@@ -250,3 +260,11 @@ def _hide_exchange(
     for key, (time_ms, algorithm) in exposed.items():
         if key[1] == direction and key[2] == "ep":
             exposed[key] = (time_ms * (1 - share), algorithm)
+
+
+def _free_compute(
+    modules: Iterable[str], costs: dict[str, Cost], spent: Spent, direction: int
+) -> float:
+    """Compute of `modules` in one direction that hides nothing yet, in ms."""
+    free = [costs[name].compute - spent.get((name, direction), 0.0) for name in modules]
+    return max(0.0, sum(free))

@@ -88,8 +88,8 @@ def origami_reads_c_ms(gpu_name: str, shape: Shape) -> float:
 def lowest_ms(model: GemmModel, shape: Shape, dtype: Dtype) -> float:
     """Origami's time of `shape`, or of another way to compute it that it says is faster.
 
-    A batch may run as separate launches or with its members halved, and K may be padded to the FP8
-    instruction's 128 (zeros add nothing). Origami prices some batches above that, where it lets the
+    A batch may run as separate launches or with its members halved, and K may be padded to a
+    multiple of 128 (zeros add nothing). Origami prices some batches above that, where it lets the
     CUs of a die share nothing, and some K that are no multiple above the next multiple.
     """
     m, n, k, batch = shape

@@ -106,6 +106,18 @@ def cases(draw: st.DrawFn, names: tuple[str, ...] = tuple(WORKLOADS)) -> Case:
     return Case(workload, on, space[draw(st.integers(0, count - 1))])
 
 
+def test_compute_hides_one_collective_only() -> None:
+    """Attention behind which a ring runs does not hide an expert exchange as well."""
+    recipe = {"tp": 4, "pp": 1, "ep": 8, "etp": 4, "cp": 8, "mbs": 8, "use_turbo_deepep": True}
+    workload = mixtral_8x22b(gbs=64)
+    gpu = gpu_profile("mi325x")
+    case = Case(
+        workload, cluster(8, 4, gpu), workload.baseline.model_copy(update=recipe | {"fp8": "e4m3"})
+    )
+    faster = gpu.model_copy(update={"bf16_tflops": gpu.bf16_tflops * 1.3})
+    assert case.ms(cluster(8, 4, faster)) < case.ms()
+
+
 LINKS = ["node_bw", "pod_bw", "cluster_bw", "vector_flops", "node_lat", "pod_lat", "cluster_lat"]
 
 
@@ -139,7 +151,10 @@ def test_a_faster_gpu_of_as_many_units_never_slows_anything(
 @given(case=cases())
 @settings(max_examples=30, deadline=None)
 def test_a_doubled_batch_never_lowers_throughput_nor_raises_the_bubble(case: Case) -> None:
-    slack = 0.01 if case.trial.pp_schedule in GREEDY else 1e-9
+    """Greedy orders are left to the tables of `test_directions`: with a handful of microbatches
+    and passes of unlike length they idle more in their steady state than in the short run."""
+    assume(case.trial.pp_schedule not in GREEDY)
+    slack = 1e-9
     once, twice = case.project(), case.project(gbs=2 * case.trial.gbs)
     before, after = once.tokens_per_s_per_gpu, twice.tokens_per_s_per_gpu
     assert before is not None
