@@ -21,6 +21,7 @@ from tasks.calibrate.fit import (
     fit,
     from_line,
     neutral,
+    to_line,
 )
 from tasks.calibrate.leave_out import LeftOut, band, each_gpu, each_group
 from tasks.calibrate.observation import Observation, Project
@@ -113,12 +114,12 @@ def _factors(result: Fit, gpu: str, origins: Mapping[str, str]) -> dict[str, Fac
     start = result.problem.prior[gpu]
     factors = {}
     for i, name in enumerate(NAMES):
-        spec, place = FACTORS[name], float(result.at[gpu][i])
-        moved = origins[name] != "prior"
+        spec, moved = FACTORS[name], origins[name] != "prior"
+        place = float(result.at[gpu][i]) if moved else to_line(name, start[name])
         low, high = (place - spread[i], place + spread[i]) if moved else (place, place)
         factors[name] = Factor.model_validate(
             {
-                "value": _round(from_line(name, place) if moved else start[name]),
+                "value": _round(from_line(name, place)),
                 "prior": _round(start[name]),
                 "low": _round(max(from_line(name, float(low)), spec.range[0])),
                 "high": _round(min(from_line(name, float(high)), spec.range[1])),
