@@ -107,11 +107,11 @@ class ExpectedError(FrozenModel):
             return "unknown: uncalibrated, no measured run of this GPU's family is known"
         of = {
             "gpu and precision": "this GPU and precision",
-            "gpu": "this GPU, in another precision",
-            "family and precision": "this GPU's family and precision, none of this GPU",
-            "family": "this GPU's family, in another precision and none of this GPU",
+            "gpu": "this GPU, other precision",
+            "family and precision": "its family, this precision",
+            "family": "its family, other precision",
         }[self.nearest]
         return (
-            f"{100 * self.error:.0f} % typical, {100 * self.band:.0f} % in 8 of 10 cases"
-            f" (left-out runs of {of}: {self.rows} in {self.groups} groups)"
+            f"{100 * self.error:.0f} % typical, {100 * self.band:.0f} % in 8 of 10"
+            f" ({self.rows} left-out runs in {self.groups} groups of {of})"
         )

@@ -74,7 +74,7 @@ def test_rows_become_a_file_that_slower_rows_make_slower_and_projections_use(
     assert mine["expected_error"]["groups"] == 3
     shown = refold("project", workload, target, "--gemm-backend", "tile", cwd=tmp_path).stdout
     assert f"± {100 * mine['expected_error']['band']:.0f} % tokens/s/GPU" in shown
-    assert "3 in 3 groups" in shown
+    assert "3 left-out runs in 3 groups" in shown
 
 
 @pytest.mark.parametrize(
