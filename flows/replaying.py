@@ -101,7 +101,7 @@ def verify_replay(store: Store, run_id: str) -> ReplayReport:
         if different is not None:
             break
         known = fold_records([first], known)
-        rehearsal = Rehearsal(known, rest)
+        rehearsal = Rehearsal(known, rest, log.get_blob)
         different = _rehearse(rehearsal, inputs, first)
         known = rehearsal.state
         inputs_seen += rehearsal.recorded_inputs

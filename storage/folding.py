@@ -202,6 +202,9 @@ class _Folder:
             self._impossible(envelope, "resumes a finished run without reopening it")
         self.finished = self.interrupted = None
         self.resumed.append(event)
+        if event.llm is not None:
+            search = self.spec.search.model_copy(update={"llm": event.llm})
+            self.spec = self.spec.model_copy(update={"search": search})
 
     def _forked(self, envelope: Envelope, event: RunForked) -> None:
         if (event.parent, event.parent_seq, event.parent_hash) != (
