@@ -1,15 +1,15 @@
-"""Rounds of a language model: plan, propose, filter, score, until a budget or its ideas are spent."""
+"""Rounds of a language model: plan, propose, filter, score, until a budget or ideas are spent."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from flows.budgets import what_stops
 from flows.deciding import decide, entry, give_up, proposal
 from flows.ledger import Recorder
+from flows.llm_access import Models, export_keys
 from flows.llm_tape import ModelBudgetSpent, ModelGone, RunTape, calls_stop
 from flows.stages import Stage
 from projection.legality import normalise
-from schemas.errors import EnvironmentMissing
 from schemas.events import NoteTaken, RoundFinished, RoundStarted
 from schemas.search import LlmPlan
 from schemas.trial import Candidate
@@ -22,6 +22,9 @@ from tasks.llm.proposals import read_candidates
 from tasks.llm.situation import CHECK, situation
 from tasks.seed_batch import NumberedTrial
 
+if TYPE_CHECKING:
+    from dspy.lm15 import Request, Response
+
 PLANNER = "planner"
 LLM = "llm"
 """Proposer of these rounds."""
@@ -31,42 +34,28 @@ NO_IDEAS = "the planner has nothing new"
 NO_CANDIDATE = "no candidate"
 
 
-@dataclass(frozen=True)
-class Access:
-    """How models are reached. `api_key` and `secrets` are in no record."""
-
-    api_key: str | None = field(default=None, repr=False)
-    secrets: Collection[str] = field(default=(), repr=False)
-
-
 def llm_rounds(
     recorder: Recorder,
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
-    access: Access | None,
-    again: Callable[[], Recorder],
+    models: Models,
 ) -> None:
     """Rounds until one of them ends the search; continues one that is open.
-
-    `access`: None answers from the record alone. `again` gives the recorder that takes up an open
-    round from its start.
 
     Raises:
         EnvironmentMissing: dspy or litellm is not installed.
         LogError: the log cannot be written.
     """
     if recorder.state.open_round is not None:
-        _round(again(), inputs, cache, stage, access)
-    while (llm := recorder.state.spec.search.llm) is not None:
-        if ended(recorder.state) is not None:
-            return
+        again = recorder if models.again is None else models.again()
+        _round(again, inputs, cache, stage, models)
+    while ended(recorder.state) is None:
         state = recorder.state
         number = state.rounds[-1].number + 1 if state.rounds else 0
         started = RoundStarted(proposer=LLM, planned=0, budget=state.spec.search.budget)
         recorder.record(Entry(started, number))
-        _round(recorder, inputs, cache, stage, access)
-        del llm
+        _round(recorder, inputs, cache, stage, models)
 
 
 def ended(state: State) -> str | None:
@@ -93,11 +82,11 @@ def _round(
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
-    access: Access | None,
+    models: Models,
 ) -> None:
     final = False
     try:
-        plan = stage("llm_round", _plan, recorder, inputs, access)
+        plan = stage("llm_round", _plan, recorder, inputs, models)
         proposed = _propose(recorder, inputs, plan)
         decide(recorder, inputs, cache, stage, proposed)
         why = f"{len(proposed)} candidates decided" if proposed else NO_CANDIDATE
@@ -123,15 +112,14 @@ def _round(
     recorder.anchor()
 
 
-def _plan(recorder: Recorder, inputs: Inputs, access: Access | None) -> Plan:
+def _plan(recorder: Recorder, inputs: Inputs, models: Models) -> Plan:
     """What the planner answers, its words noted."""
     state = recorder.state
     llm = state.spec.search.llm
     assert llm is not None, "a round of a model has one"
     if (spent := calls_stop(recorder)) is not None:
         raise ModelBudgetSpent(spent)
-    tape = RunTape(recorder, access.secrets if access else ())
-    engine = TapedEngine(tape, PLANNER, _inner(llm, access))
+    engine = TapedEngine(RunTape(recorder, models.secrets), PLANNER, _live(llm, models))
     plan = ask_planner(
         engine,
         llm,
@@ -146,15 +134,17 @@ def _plan(recorder: Recorder, inputs: Inputs, access: Access | None) -> Plan:
     return plan
 
 
-def _inner(llm: LlmPlan, access: Access | None):  # type: ignore[no-untyped-def]
-    if access is None:
+def _live(llm: LlmPlan, models: Models) -> "Callable[[Request], Response] | None":
+    """Makes live calls. LiteLLM, which takes seconds to import, is loaded by the first of them."""
+    if not models.live:
         return None
-    opened = None
+    opened: list[Callable[[Request], Response]] = []
 
-    def complete(request):  # type: ignore[no-untyped-def]
-        nonlocal opened
-        opened = opened or live_model(llm, access.api_key)
-        return opened(request)
+    def complete(request: "Request") -> "Response":
+        if not opened:
+            export_keys()
+            opened.append(live_model(llm, models.api_key))
+        return opened[0](request)
 
     return complete
 
@@ -179,7 +169,9 @@ def _propose(recorder: Recorder, inputs: Inputs, plan: Plan) -> list[NumberedTri
     for candidate in candidates:
         trial_id = normalise(candidate.config, inputs.workload).trial_id
         if trial_id in known:
-            reasons.append(f"{candidate.tag or 'the workload as it is'}: is trial {known[trial_id]}")
+            reasons.append(
+                f"{candidate.tag or 'the workload as it is'}: is trial {known[trial_id]}"
+            )
         elif len(fresh) >= left:
             reasons.append(f"{candidate.tag}: max_proposals is spent")
         else:
@@ -202,7 +194,9 @@ def _since_improvement(state: State) -> int:
     """Trials of models decided since the incumbent was found."""
     rounds = [known for known in state.own_rounds if known.started.proposer == LLM]
     numbers = [number for known in rounds for number in known.trials]
-    return sum(number > (state.incumbent if state.incumbent is not None else -1) for number in numbers)
+    return sum(
+        number > (state.incumbent if state.incumbent is not None else -1) for number in numbers
+    )
 
 
 def _empty_rounds(state: State) -> int:
@@ -221,6 +215,3 @@ def llm_is_gone(state: State) -> bool:
     """Whether the last round ended because a model could not be had."""
     finished: Sequence[RoundFinished] = [r.finished for r in state.rounds if r.finished]
     return bool(finished) and finished[-1].final and "Error" in finished[-1].why
-
-
-__all__ = ["Access", "EnvironmentMissing", "ended", "llm_is_gone", "llm_rounds", "scratchpad"]

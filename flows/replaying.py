@@ -6,6 +6,7 @@ from typing import Any
 
 from flows.differences import all_differences, scores_survive
 from flows.forking import given_up
+from flows.llm_access import Models
 from flows.opening import inputs_of_spec, refold_version
 from flows.rehearsal import Divergence, RecordEnds, Rehearsal, comparable
 from flows.tune import search
@@ -172,7 +173,7 @@ def _first_differs(
 
 def _rehearse(rehearsal: Rehearsal, inputs: Inputs, first: Record) -> DifferentEvent | None:
     try:
-        search(rehearsal, inputs, _NothingKnown(), rehearsal.stage)
+        search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
         rehearsal.finish()
     except RecordEnds:
         return None

@@ -12,7 +12,6 @@ from schemas.errors import EnvironmentMissing
 from schemas.search import LlmPlan
 
 if TYPE_CHECKING:
-    import dspy
     from dspy.lm15 import Request, Response
 
 Body = dict[str, Any]
@@ -72,7 +71,7 @@ class TapedEngine:
         return response
 
 
-def language_model(engine: TapedEngine, plan: LlmPlan, model: str) -> "dspy.LM":
+def language_model(engine: TapedEngine, plan: LlmPlan, model: str) -> Any:
     """dspy's view of a model behind `engine`.
 
     Raises:

@@ -20,9 +20,7 @@ class Refused(NamedTuple):
     why: str
 
 
-def read_candidates(
-    sent: Sequence[Any], rule: str
-) -> tuple[list[Candidate], list[Refused]]:
+def read_candidates(sent: Sequence[Any], rule: str) -> tuple[list[Candidate], list[Refused]]:
     """The well-formed ones of `sent` as candidates of `rule`, and why the others are not."""
     candidates: list[Candidate] = []
     refused: list[Refused] = []
@@ -61,9 +59,7 @@ def _candidate(item: Any, rule: str) -> Candidate:
     config = read_config(knobs)
     asked = config.model_dump(exclude_none=True)
     tag = "-".join(f"{name}{value}" for name, value in asked.items())
-    return Candidate(
-        config=config, rule=rule, why=" ".join(words)[:_LONGEST], tag=tag[:80]
-    )
+    return Candidate(config=config, rule=rule, why=" ".join(words)[:_LONGEST], tag=tag[:80])
 
 
 def _plain(value: Any) -> Any:

@@ -28,8 +28,8 @@ def situation(state: State, workload: Workload, cluster: Cluster) -> str:
         "CLUSTER": _cluster(cluster),
         "AXES (name: legal values; * is the workload's own)": _axes(state),
         "BUDGET LEFT": budget_lines(state),
-        "BASELINE": _one(state, state.baseline, workload),
-        "INCUMBENT": _one(state, state.best, workload),
+        "BASELINE": _one(state.baseline, workload),
+        "INCUMBENT": _one(state.best, workload),
         "TRIALS (knobs that differ from the baseline)": history_lines(state),
         "RULED OUT": _ruled_out(state.trials.values()),
         "REFUSED PROPOSALS": [note.text for note in state.notes if note.author == CHECK][-8:],
@@ -71,7 +71,8 @@ def history_lines(state: State, last: int | None = None) -> list[str]:
         return []
     best = state.best.score if state.best else None
     return [
-        _line(trial, baseline.proposed.config, best) for trial in (trials[-last:] if last else trials)
+        _line(trial, baseline.proposed.config, best)
+        for trial in (trials[-last:] if last else trials)
     ]
 
 
@@ -100,8 +101,8 @@ def _experts(architecture: Architecture) -> list[str]:
 def _cluster(cluster: Cluster) -> list[str]:
     network, gpu = cluster.network, cluster.gpu
     return [
-        f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} {gpu.name}: {cluster.world_size} GPUs,"
-        f" {gpu.bf16_tflops:.0f} TFLOP/s BF16 peak, cap {cluster.cap_gb:.1f} GB per GPU",
+        f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} {gpu.name}, {cluster.world_size}"
+        f" GPUs in all, {gpu.bf16_tflops:.0f} TFLOP/s BF16 peak, cap {cluster.cap_gb:.1f} GB per GPU",
         f"{network.node_bw:g} GB/s per GPU inside a node, {network.pod_bw:g} GB/s per NIC between"
         f" nodes, {network.nics_per_node} NICs per node",
     ]
@@ -112,16 +113,18 @@ def _axes(state: State) -> list[str]:
         return []
     lines = []
     for axis in state.axes.axes:
-        values = [_short(axis.baseline, star=True)] if axis.pinned else [
-            _short(value, star=value == axis.baseline) for value in axis.values
-        ]
+        values = (
+            [_short(axis.baseline, star=True)]
+            if axis.pinned
+            else [_short(value, star=value == axis.baseline) for value in axis.values]
+        )
         lines.append(f"{axis.name}: {' '.join(values)}{' (pinned)' if axis.pinned else ''}")
     for vpp, schedules in state.axes.schedules_by_vpp.items():
         lines.append(f"schedules at vpp {vpp}: {' '.join(schedules)}")
     return lines
 
 
-def _one(state: State, trial: Trial | None, workload: Workload) -> list[str]:
+def _one(trial: Trial | None, workload: Workload) -> list[str]:
     if trial is None:
         return []
     evaluation = trial.evaluation
