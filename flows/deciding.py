@@ -16,7 +16,7 @@ from storage.evaluation_cache import EvaluationCache
 from tasks.finish import BUDGET_SPENT
 from tasks.inputs import Inputs
 from tasks.known_evaluations import known_evaluations
-from tasks.memory_filter import DOES_NOT_FIT, Rejection, Survivor, memory_filter
+from tasks.memory_filter import DOES_NOT_FIT, Judge, Rejection, Survivor, memory_filter
 from tasks.score import Scored, score
 from tasks.score_pool import best_way_to_score
 from tasks.seed_batch import NumberedTrial
@@ -54,15 +54,15 @@ def decide(
     """
     open_trials = [trial for trial in batch if trial.number in recorder.state.in_flight]
     evaluator = inputs.evaluator()
-    judge = partial(_judge, inputs)
+    judge = judge_with(inputs)
     waiting: list[Survivor] = []
     for verdict in stage(
-        "memory_filter", memory_filter, open_trials, judge, evaluator, _too_big(recorder.state)
+        "memory_filter", memory_filter, open_trials, judge, evaluator, too_big(recorder.state)
     ):
         if isinstance(verdict, Survivor):
             waiting.append(verdict)
         else:
-            recorder.record(_rejection(recorder, verdict))
+            recorder.record(rejection_entry(recorder, verdict))
         if time_is_up(recorder):  # the baseline, if it is open, was the first
             break
     odd = partial(_odd, recorder)
@@ -73,7 +73,7 @@ def decide(
         score_many = best_way_to_score(evaluator, inputs.fresh_evaluator(), len(now))
         for answer in stage("score", score, now, known, score_many):
             if isinstance(answer, Rejection):
-                recorder.record(_rejection(recorder, answer))
+                recorder.record(rejection_entry(recorder, answer))
                 continue
             recorder.record(_score(recorder, answer))
             if not answer.from_cache and (warning := cache.put(answer.answer)) is not None:
@@ -110,18 +110,22 @@ def _odd(recorder: Recorder, what: str) -> None:
     recorder.record(entry(recorder, NoteTaken(text=what, author=CACHE)))
 
 
-def _judge(inputs: Inputs, trial: NumberedTrial) -> Verdict:
-    """The baseline is judged as the user's file, everything else as a proposal of ours."""
-    return check(
-        trial.trial,
-        inputs.workload,
-        inputs.cluster,
-        inputs.search,
-        proposal=trial.number != 0,
-    )
+def judge_with(inputs: Inputs) -> Judge:
+    """The legality rules. The baseline is judged as the user's file, the rest as proposals."""
+
+    def judge(trial: NumberedTrial) -> Verdict:
+        return check(
+            trial.trial,
+            inputs.workload,
+            inputs.cluster,
+            inputs.search,
+            proposal=trial.number != 0,
+        )
+
+    return judge
 
 
-def _too_big(state: State) -> Mapping[int, NormalTrial]:
+def too_big(state: State) -> Mapping[int, NormalTrial]:
     """Trials that are known not to fit."""
     return {
         number: trial.proposed.config
@@ -131,7 +135,8 @@ def _too_big(state: State) -> Mapping[int, NormalTrial]:
     }
 
 
-def _rejection(recorder: Recorder, rejection: Rejection) -> Entry:
+def rejection_entry(recorder: Recorder, rejection: Rejection) -> Entry:
+    """The event of a rejection."""
     event = TrialRejected(
         trial_id=rejection.trial_id,
         code=rejection.code,

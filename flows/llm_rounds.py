@@ -19,7 +19,7 @@ from tasks.inputs import Inputs
 from tasks.llm.engine import TapedEngine, live_model
 from tasks.llm.planner import Plan, Unreadable, ask_planner
 from tasks.llm.proposals import read_candidates
-from tasks.llm.situation import CHECK, situation
+from tasks.llm.situation import CHECK, notes_text, situation
 from tasks.seed_batch import NumberedTrial
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _plan(recorder: Recorder, inputs: Inputs, models: Models) -> Plan:
         llm,
         situation(state, inputs.workload, inputs.cluster),
         "\n".join(inputs.search.prompt_extras),
-        scratchpad(state),
+        notes_text(state),
     )
     words = [plan.rationale, *(f"hypothesis: {line}" for line in plan.hypotheses), plan.polish]
     recorder.record(
@@ -147,15 +147,6 @@ def _live(llm: LlmPlan, models: Models) -> "Callable[[Request], Response] | None
         return opened[0](request)
 
     return complete
-
-
-def scratchpad(state: State) -> str:
-    """The notes models took, oldest first."""
-    return "\n".join(
-        f"round {note.round}, {note.author}: {note.text}"
-        for note in state.notes
-        if note.author not in (CHECK,) and note.round
-    )
 
 
 def _propose(recorder: Recorder, inputs: Inputs, plan: Plan) -> list[NumberedTrial]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import EnvironmentMissing
 from schemas.search import LlmPlan
+from tasks.llm.halt import Halt
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -33,6 +34,7 @@ class TapedEngine:
     Args:
         tape: see `Tape`.
         role: who asks ("planner", "investigator"), for the record.
+        halt: ends the turn when the tape gives no answer: dspy wraps errors and would go on.
         inner: makes a live call; None where only recorded answers are to be had.
     """
 
@@ -42,12 +44,15 @@ class TapedEngine:
     supported_params: frozenset[str] = frozenset()
 
     def __init__(
-        self, tape: Tape, role: str, inner: "Callable[[Request], Response] | None"
+        self,
+        tape: Tape,
+        role: str,
+        halt: Halt,
+        inner: "Callable[[Request], Response] | None",
     ) -> None:
         self._tape, self._role, self._inner = tape, role, inner
         self._lock = threading.Lock()
-        self.stopped: BaseException | None = None
-        """Why the tape gave no answer. dspy wraps errors and goes on; nothing is asked after."""
+        self.halt = halt
 
     def complete(self, request: "Request") -> "Response":
         """The answer to one request."""
@@ -59,14 +64,9 @@ class TapedEngine:
             answer: Body = response_to_dict(self._inner(request))
             return answer
 
-        with self._lock:  # identical requests are told apart by their order
-            if self.stopped is not None:
-                raise self.stopped
-            try:
-                answer = self._tape.ask(self._role, request_to_dict(request), live)
-            except BaseException as error:
-                self.stopped = error
-                raise
+        # One at a time: identical requests are told apart by their order.
+        with self._lock, self.halt.guarding():
+            answer = self._tape.ask(self._role, request_to_dict(request), live)
         response: Response = response_from_dict(answer)
         return response
 

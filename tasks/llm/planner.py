@@ -54,8 +54,7 @@ def ask_planner(
                 situation=situation, guidance=guidance, scratchpad=scratchpad
             )
     except Exception as error:
-        if engine.stopped is not None:
-            raise engine.stopped from error
+        engine.halt.check()
         if not isinstance(error, dspy.utils.exceptions.AdapterParseError):
             raise
         raise Unreadable("the planner's answer has not the fields that were asked for") from error

@@ -129,7 +129,7 @@ def _one(trial: Trial | None, workload: Workload) -> list[str]:
         return []
     evaluation = trial.evaluation
     apart = knobs_apart(trial.proposed.config, workload.baseline)
-    lines = [f"#{trial.number}: {_settings(apart) or 'the workload as its file says'}"]
+    lines = [f"#{trial.number}: {setting(apart) or 'the workload as its file says'}"]
     if evaluation is None:
         return [*lines, *([trial.rejected.reason] if trial.rejected else [])]
     lines.append(_figures(evaluation))
@@ -166,7 +166,7 @@ def _shares(breakdown: Mapping[str, float], unit: str) -> str:
 
 
 def _line(trial: Trial, baseline: NormalTrial, best: float | None) -> str:
-    knobs = _settings(knobs_apart(trial.proposed.config, baseline)) or "baseline"
+    knobs = setting(knobs_apart(trial.proposed.config, baseline)) or "baseline"
     return f"#{trial.number} {_verdict(trial, best)} | {knobs}"
 
 
@@ -194,8 +194,18 @@ def _ruled_out(trials: Iterable[Trial]) -> list[str]:
     return [f"{code}: {count} candidates" for code, count in codes.most_common()]
 
 
-def _settings(knobs: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={_short(value)}" for name, value in knobs.items())
+def setting(knobs: Mapping[str, Any], between: str = " ") -> str:
+    """`tp=4 fp8=hybrid`."""
+    return between.join(f"{name}={_short(value)}" for name, value in knobs.items())
+
+
+def notes_text(state: State) -> str:
+    """The notes models took, oldest first."""
+    return "\n".join(
+        f"round {note.round}, {note.author}: {note.text}"
+        for note in state.notes
+        if note.author != CHECK and note.round
+    )
 
 
 def _short(value: Any, *, star: bool = False) -> str:
