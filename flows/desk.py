@@ -85,7 +85,7 @@ class Desk:
             return self._evaluated(config, simulate=True)
 
     def get_history(self, last: int = 20) -> list[str]:
-        """The last trials, one line each: verdict, distances, knobs that differ from the baseline."""
+        """The last trials, a line each: verdict, distances, knobs apart from the baseline."""
         with self._halt.guarding():
             count = last if isinstance(last, int) and 0 < last <= 200 else 20
             return history_lines(self._recorder.state, count)
@@ -142,7 +142,7 @@ class Desk:
             return notes_text(self._recorder.state)
 
     def query_llm(self, prompt: str, expert: str = "general") -> str:
-        """Asks a fresh model one question; expert: moe, memory, pipeline, communication, general."""
+        """Asks a fresh model a question; expert: moe, memory, pipeline, communication, general."""
         with self._halt.guarding():
             return self._ask(str(expert)[:40], str(prompt)[:8000])
 

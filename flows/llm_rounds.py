@@ -5,18 +5,22 @@ from typing import TYPE_CHECKING
 
 from flows.budgets import what_stops
 from flows.deciding import decide, entry, give_up, proposal
+from flows.desk import INVESTIGATOR, NOT_SIMULATED, Desk
 from flows.ledger import Recorder
 from flows.llm_access import Models, export_keys
-from flows.llm_tape import ModelBudgetSpent, ModelGone, RunTape, calls_stop
+from flows.llm_tape import ModelBudgetSpent, ModelGone, RunTape
 from flows.stages import Stage
 from projection.legality import normalise
-from schemas.events import NoteTaken, RoundFinished, RoundStarted
+from schemas.events import NoteTaken, RoundFinished, RoundStarted, TrialRejected
 from schemas.search import LlmPlan
 from schemas.trial import Candidate
 from storage import Entry, State
+from storage.canonical import canonical
 from storage.evaluation_cache import EvaluationCache
 from tasks.inputs import Inputs
 from tasks.llm.engine import TapedEngine, live_model
+from tasks.llm.halt import Halt
+from tasks.llm.investigator import ask_expert, investigate
 from tasks.llm.planner import Plan, Unreadable, ask_planner
 from tasks.llm.proposals import read_candidates
 from tasks.llm.situation import CHECK, notes_text, situation
@@ -28,10 +32,9 @@ if TYPE_CHECKING:
 PLANNER = "planner"
 LLM = "llm"
 """Proposer of these rounds."""
-UNREADABLE_ROUNDS = 2
-"""Rounds in a row whose plan cannot be read, after which no other is asked for."""
+EMPTY_ROUNDS = 2
+"""Rounds in a row that propose nothing, or nothing that can be read, after which none follows."""
 NO_IDEAS = "the planner has nothing new"
-NO_CANDIDATE = "no candidate"
 
 
 def llm_rounds(
@@ -85,22 +88,26 @@ def _round(
     models: Models,
 ) -> None:
     final = False
+    turn = _Turn(recorder, inputs, cache, models)
     try:
-        plan = stage("llm_round", _plan, recorder, inputs, models)
-        proposed = _propose(recorder, inputs, plan)
-        decide(recorder, inputs, cache, stage, proposed)
-        why = f"{len(proposed)} candidates decided" if proposed else NO_CANDIDATE
+        plan = stage("llm_round", turn.plan)
+        if turn.llm.driver == "planner":
+            decide(recorder, inputs, cache, stage, _propose(recorder, inputs, plan))
+        else:
+            stage("investigate", turn.investigate, plan)
         if not plan.candidates:
-            final, why = True, NO_IDEAS
+            final = True
     except (ModelGone, ModelBudgetSpent) as error:
-        final, why = True, str(error)
+        turn.ended, final = str(error), True
     except Unreadable as error:
         recorder.record(entry(recorder, NoteTaken(text=str(error), author=CHECK)))
-        why = NO_CANDIDATE
+    _leave(recorder)
     give_up(recorder)
-    if why == NO_CANDIDATE and _empty_rounds(recorder.state) + 1 >= UNREADABLE_ROUNDS:
-        final, why = True, NO_IDEAS
     state = recorder.state
+    decided = len(state.open_round.trials) if state.open_round else 0
+    if not decided and _empty_rounds(state) + 1 >= EMPTY_ROUNDS:
+        final = True
+    why = turn.ended or (NO_IDEAS if final else f"{decided} candidates decided")
     best = state.best
     finished = RoundFinished(
         why=why,
@@ -112,26 +119,94 @@ def _round(
     recorder.anchor()
 
 
-def _plan(recorder: Recorder, inputs: Inputs, models: Models) -> Plan:
-    """What the planner answers, its words noted."""
+class _Turn:
+    """What models do in one round."""
+
+    def __init__(
+        self, recorder: Recorder, inputs: Inputs, cache: EvaluationCache, models: Models
+    ) -> None:
+        llm = recorder.state.spec.search.llm
+        assert llm is not None, "a round of a model has one"
+        self.llm = llm
+        self.ended: str | None = None
+        """What ended the round and all further ones."""
+        self._recorder, self._inputs, self._cache = recorder, inputs, cache
+        self._tape = RunTape(recorder, models.secrets)
+        self._halt = Halt()
+        self._live = _live(llm, models)
+
+    def plan(self) -> Plan:
+        """What the planner answers, its words noted."""
+        state = self._recorder.state
+        plan = ask_planner(
+            self._engine(PLANNER),
+            self.llm,
+            situation(state, self._inputs.workload, self._inputs.cluster),
+            self._guidance,
+            notes_text(state),
+        )
+        words = [plan.rationale, *(f"hypothesis: {line}" for line in plan.hypotheses), plan.polish]
+        self._note(PLANNER, words)
+        return plan
+
+    def investigate(self, plan: Plan) -> None:
+        """What the investigator finds out, its words noted; its evaluations are events already."""
+        state = self._recorder.state
+        desk = Desk(self._recorder, self._inputs, self._cache, self._tape, self._halt, self._expert)
+        found = investigate(
+            self._engine(INVESTIGATOR),
+            self._engine("expert:code"),
+            self.llm,
+            desk.tools(),
+            situation(state, self._inputs.workload, self._inputs.cluster),
+            _words(plan),
+            self._guidance,
+            max_iterations=state.spec.search.budget.max_rlm_iterations,
+        )
+        known = {f"#{number}" for number in self._recorder.state.trials}
+        invented = [name for name in found.trial_ids if name not in known]
+        if invented:
+            self._note(CHECK, [f"the investigator named trials that do not exist: {invented}"])
+        steps = f"next steps: {found.next_steps}" if found.next_steps else ""
+        self._note(INVESTIGATOR, [found.summary, steps])
+
+    @property
+    def _guidance(self) -> str:
+        return "\n".join(self._inputs.search.prompt_extras)
+
+    def _engine(self, role: str) -> TapedEngine:
+        return TapedEngine(self._tape, role, self._halt, self._live)
+
+    def _expert(self, expert: str, question: str) -> str:
+        return ask_expert(self._engine(f"expert:{expert}"), self.llm, expert, question)
+
+    def _note(self, author: str, words: Sequence[str]) -> None:
+        notes = [NoteTaken(text=text, author=author) for text in words if text]
+        self._recorder.record(*(entry(self._recorder, note) for note in notes))
+
+
+def _words(plan: Plan) -> str:
+    candidates = "\n".join(canonical(candidate) for candidate in plan.candidates)
+    return f"{plan.rationale}\n{candidates}\n{plan.polish}"
+
+
+def _leave(recorder: Recorder) -> None:
+    """What a model only asked the memory of ends as a rejection that says so."""
     state = recorder.state
-    llm = state.spec.search.llm
-    assert llm is not None, "a round of a model has one"
-    if (spent := calls_stop(recorder)) is not None:
-        raise ModelBudgetSpent(spent)
-    engine = TapedEngine(RunTape(recorder, models.secrets), PLANNER, _live(llm, models))
-    plan = ask_planner(
-        engine,
-        llm,
-        situation(state, inputs.workload, inputs.cluster),
-        "\n".join(inputs.search.prompt_extras),
-        notes_text(state),
-    )
-    words = [plan.rationale, *(f"hypothesis: {line}" for line in plan.hypotheses), plan.polish]
+    if what_stops(state) is not None:
+        return
+    open_trials = [state.trials[number] for number in state.in_flight]
+    reason = "it fits; no performance call was asked for"
     recorder.record(
-        *(entry(recorder, NoteTaken(text=text, author=PLANNER)) for text in words if text)
+        *(
+            entry(
+                recorder,
+                TrialRejected(trial_id=trial.proposed.trial_id, code=NOT_SIMULATED, reason=reason),
+                trial.number,
+            )
+            for trial in open_trials
+        )
     )
-    return plan
 
 
 def _live(llm: LlmPlan, models: Models) -> "Callable[[Request], Response] | None":

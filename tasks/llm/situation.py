@@ -102,7 +102,8 @@ def _cluster(cluster: Cluster) -> list[str]:
     network, gpu = cluster.network, cluster.gpu
     return [
         f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} {gpu.name}, {cluster.world_size}"
-        f" GPUs in all, {gpu.bf16_tflops:.0f} TFLOP/s BF16 peak, cap {cluster.cap_gb:.1f} GB per GPU",
+        f" GPUs in all, {gpu.bf16_tflops:.0f} TFLOP/s BF16 peak,"
+        f" cap {cluster.cap_gb:.1f} GB per GPU",
         f"{network.node_bw:g} GB/s per GPU inside a node, {network.pod_bw:g} GB/s per NIC between"
         f" nodes, {network.nics_per_node} NICs per node",
     ]
