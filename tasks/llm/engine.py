@@ -5,7 +5,9 @@ dspy's own retries, caches and histories are off: one request is one entry of th
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import EnvironmentMissing
@@ -110,10 +112,8 @@ def live_model(plan: LlmPlan, api_key: str | None) -> "Callable[[Request], Respo
         EnvironmentMissing: dspy or litellm is not installed.
     """
     load_dspy()
-    try:
-        import litellm  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentMissing("litellm is not installed", hint=INSTALL) from error
+    if find_spec("litellm") is None:
+        raise EnvironmentMissing("litellm is not installed", hint=INSTALL)
     from dspy.clients.engines import LiteLLMEngine
 
     options: dict[str, Any] = {"timeout": plan.timeout}
@@ -122,7 +122,14 @@ def live_model(plan: LlmPlan, api_key: str | None) -> "Callable[[Request], Respo
         options["api_key"] = api_key or "none"
     elif api_key:
         options["api_key"] = api_key
-    complete: Callable[[Request], Response] = LiteLLMEngine(**options).complete
+    engine = LiteLLMEngine(**options)
+
+    def complete(request: "Request") -> "Response":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of LiteLLM's own making; an error is raised
+            response: Response = engine.complete(request)
+        return response
+
     return complete
 
 
