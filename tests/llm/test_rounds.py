@@ -230,7 +230,7 @@ def test_a_dead_model_ends_the_run_which_can_be_taken_up_with_another(
         ({"max_rounds": 1}, "max_rounds"),
         ({"max_proposals": 3}, "max_proposals"),
         ({"max_perf_calls": 6}, "max_perf_calls"),
-        ({"max_llm_tokens": 100}, "max_llm_tokens"),
+        ({"max_llm_tokens": 100, "patience": 99}, "max_llm_tokens"),
         ({"patience": 1}, "did not improve"),
     ],
 )
