@@ -43,6 +43,7 @@ class FileBudget(FrozenModel):
     max_llm_tokens: int | None = Field(default=None, ge=0)
     max_llm_cost_usd: float | None = Field(default=None, ge=0)
     max_wall_clock_s: float | None = Field(default=None, ge=0)
+    patience: int | None = Field(default=None, ge=1)
 
 
 class Optimization(FrozenModel):

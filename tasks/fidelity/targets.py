@@ -11,7 +11,8 @@ from tasks.fidelity.statistics import rankings
 OWN_TABLES: Final = ("megatron-a100", "vtrain")
 SWEEPS: Final = "paper-sweep-"
 POINTS: Final = "paper-points"
-Verdict = tuple[str, bool] | None
+Verdict = tuple[str, bool | None] | None
+"""What the rows say, and whether it meets the target; the latter None where there is no target."""
 
 
 def targets(before: Sequence[Predicted], after: Sequence[Predicted] | None) -> tuple[Target, ...]:
@@ -100,7 +101,8 @@ def _points_in_full(rows: Sequence[Predicted]) -> Verdict:
 
 
 def _other_points(rows: Sequence[Predicted]) -> Verdict:
-    return _points(rows, in_full=False)
+    found = _points(rows, in_full=False)
+    return None if found is None else (found[0], None)
 
 
 _HELD_TO: Final[tuple[tuple[str, str, Callable[[Sequence[Predicted]], Verdict]], ...]] = (

@@ -25,7 +25,7 @@ OFFERED = {
         "--llm", "--model-path", "--store", "--prefect", "--no-prefect", "--gemm-backend",
         "--memory-regime", "--json",
     ],
-    "resume": ["RUN", "--store", "--out-dir", "--prefect", "--no-prefect", "--json"],
+    "resume": ["RUN", "--store", "--out-dir", "--llm", "--prefect", "--no-prefect", "--json"],
     "fork": [
         "RUN", "--at-round", "--at-trial", "--at-event", "--workload", "--target-cluster", "--set",
         "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", "--prefect",

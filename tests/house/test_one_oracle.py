@@ -18,7 +18,7 @@ from schemas.gpu import Achievable, GpuProfile
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = ("schemas", "storage", "tasks", "flows", "benchmarks")
 COUNTS = {"num_layers", "num_experts", "compute_units", "num_xcd", "node_size", "pod_size"}
-COUNTS |= {"nics_per_node", "mtp_num_layers", "attention", "gpu", "hbm_capacity_gb"}
+COUNTS |= {"nics_per_node", "mtp_num_layers", "attention", "gpu", "hbm_capacity_gb", "sources"}
 """Fields that everybody may count with, or whose names mean other things elsewhere."""
 QUANTITIES = {
     name
