@@ -9,6 +9,7 @@ name stands in a second file.
 import fcntl
 import os
 import socket
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from pydantic import ValidationError
 
 from schemas.errors import RunLocked, StoreRefused
 from storage.backends.lease import Owner
+
+NAMING_TIMEOUT_S = 2.0
+"""How long a process that finds the lock taken waits for its holder to have written its name."""
+_NAMING_STEP_S = 0.01
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_process(since: datetime) -> Owner:
@@ -61,13 +67,13 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
     except OSError as error:
         raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-        os.close(descriptor)
-        raise _locked(what, _read(record)) from error
+        _lock(descriptor, record, what)
     except OSError as error:
         os.close(descriptor)
         raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
+    except RunLocked:
+        os.close(descriptor)
+        raise
     took_over = _read(record)
     try:
         record.write_text(owner.model_dump_json())
@@ -75,6 +81,29 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         os.close(descriptor)
         raise StoreRefused(f"{record}: cannot be written: {error.strerror}") from error
     return LocalLease(descriptor, record, owner, took_over)
+
+
+def _lock(descriptor: int, record: Path, what: str) -> None:
+    """Lock `descriptor`, or say who has.
+
+    Who took the lock a moment ago may not have written its name yet, and a dead owner's may still
+    stand there: then this waits for the name, or for the lock.
+
+    Raises:
+        RunLocked: a live process holds it.
+        OSError: it cannot be locked at all.
+    """
+    until = time.monotonic() + NAMING_TIMEOUT_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError) as error:
+            holder = _read(record)
+            named = holder is not None and holder.process_started == _process_started(holder.pid)
+            if named or time.monotonic() > until:
+                raise _locked(what, holder) from error
+        time.sleep(_NAMING_STEP_S)
 
 
 def _locked(what: str, holder: Owner | None) -> RunLocked:
@@ -102,9 +131,9 @@ def _same_process(left: Owner, right: Owner) -> bool:
 
 
 def _process_started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; empty where there is no /proc."""
+    """Which boot, and clock ticks from it to a process's start; empty where there is no /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        return f"{_BOOT_ID.read_text().strip()} {stat.rpartition(')')[2].split()[19]}"
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[19]
