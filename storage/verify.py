@@ -11,10 +11,12 @@ from storage.backends import SegmentStore
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
 from storage.folding import fold_records
+from storage.heads import AnchoredHead, read_anchor
 from storage.log import read_blob
 from storage.reading import BadEvent, Extent, Record, records, survey
 from storage.run_ids import checked_run_id
 from storage.store import Store, as_store
+from storage.summary import RunSummary, summarise
 
 
 class Report(FrozenModel):
@@ -42,20 +44,23 @@ class Report(FrozenModel):
 
 
 def verify(store: Store | Path, run_id: str) -> Report:
-    """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, the anchored
+    summary and blobs.
 
     Raises:
         RunNotFound: the store holds no such run.
     """
     backend = as_store(store).backend
     try:
-        extent = survey(backend, checked_run_id(run_id))
+        anchored = read_anchor(backend, checked_run_id(run_id))
+        extent = survey(backend, run_id)
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
-    check = _Check(backend, extent)
+    check = _Check(backend, extent, anchored)
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent)))
+        check.summary()
         check.blobs()
     except BadEvent as error:
         return check.report(str(error), error.seq)
@@ -67,9 +72,14 @@ def verify(store: Store | Path, run_id: str) -> Report:
 class _Check:
     """Counts what was found good on the way."""
 
-    def __init__(self, backend: SegmentStore, extent: Extent) -> None:
+    def __init__(
+        self, backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+    ) -> None:
         self._backend = backend
         self._extent = extent
+        self._anchored = anchored
+        self._summary = RunSummary(run_id=extent.run_id)
+        """Of the events up to the anchored head."""
         self._blobs: dict[str, int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
@@ -83,9 +93,20 @@ class _Check:
                 raise BadEvent(envelope.run_id, envelope.seq, "its payload is not canonical JSON")
             for digest in blobs_of(event):
                 self._blobs.setdefault(digest, envelope.seq)
+            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
+                self._summary = summarise(self._summary, envelope, event)
             yield record
             self.events += 1
             self._head_hash = envelope.hash
+
+    def summary(self) -> None:
+        """The summary in the anchor is that of the events up to it."""
+        known = self._anchored.known_summary() if self._anchored else None
+        if known is not None and known != self._summary:
+            seq = self._summary.events - 1
+            raise BadEvent(
+                self._extent.run_id, seq, "is anchored with a summary that is not the run's"
+            )
 
     def blobs(self) -> None:
         """Every blob an event refers to is there and is what its name says."""
