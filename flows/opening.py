@@ -101,7 +101,7 @@ def inputs_of_run(store: Store, run_id: str) -> Inputs:
 
 
 def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledger:
-    """An unfinished run, resumed: RunResumed is on disk. A finished one is opened as it is.
+    """A run, opened to be written again: its lease is held, and its spec is the one of `inputs`.
 
     Raises:
         RunLocked: a live process is writing it.
@@ -114,19 +114,17 @@ def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledge
         state = log.state()
         if differences := spec_differences(log, state.spec, inputs):
             raise _changed(run_id, differences)
-        ledger = Ledger(log, watch.shield, state, watch.listeners)
-        if state.finished is None:
-            ledger.record(
-                Entry(
-                    RunResumed(
-                        refold_version=refold_version(), projection_version=PROJECTION_VERSION
-                    )
-                )
-            )
     except BaseException:
         log.close()
         raise
-    return ledger
+    return Ledger(log, watch.shield, state, watch.listeners)
+
+
+def record_resumption(ledger: Ledger) -> None:
+    """RunResumed is on disk, unless the run has finished: that one is left as it is."""
+    if ledger.state.finished is None:
+        resumed = RunResumed(refold_version=refold_version(), projection_version=PROJECTION_VERSION)
+        ledger.record(Entry(resumed))
 
 
 def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:

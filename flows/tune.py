@@ -8,6 +8,7 @@ asked again, and trials that were in flight are.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from flows.artefacts import (
     keep_caches_under,
@@ -21,6 +22,7 @@ from flows.opening import (
     Watch,
     inputs_of_run,
     out_dir_of,
+    record_resumption,
     reopen_run,
     run_to_resume,
     start_run,
@@ -34,7 +36,7 @@ from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
-from storage import Entry, EventLog, Store
+from storage import Entry, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
@@ -56,21 +58,21 @@ def tune(
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
-    with held(out_dir), shielded() as shield:
+    with shielded() as shield:
         watch = Watch(shield, listeners)
         if request.resume:
             run_id = run_to_resume(store, inputs, out_dir)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
-            ledger = reopen_run(store, run_id, inputs, watch)
-        else:
+            _take_up(store, run_id, inputs, out_dir, watch, stage)
+            return run_id
+        with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
-            ledger = start_run(store, inputs, out_dir, watch)
-        _search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
-    return ledger.run_id
+            with start_run(store, inputs, out_dir, watch) as ledger:
+                _to_the_end(ledger, inputs, store, out_dir, stage)
+            return ledger.run_id
 
 
 def resume(
@@ -88,17 +90,32 @@ def resume(
     run_id = store.find_run(request.run)
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
-    out_dir = out_dir_of_run(EventLog.open(store, run_id).state(), request.out_dir)
-    with held(out_dir), shielded() as shield:
-        ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners))
-        _search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
-    return ledger.run_id
+    with shielded() as shield:
+        _take_up(store, run_id, inputs, request.out_dir, Watch(shield, listeners), stage)
+    return run_id
 
 
-def _search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage) -> None:
-    with ledger, _interruptible(ledger):
+def _take_up(
+    store: Store,
+    run_id: str,
+    inputs: Inputs,
+    out_dir: Path | None,
+    watch: Watch,
+    stage: Stage,
+) -> None:
+    """A run's rest. Its lease comes before its out-dir: who holds both is named by the lease."""
+    with reopen_run(store, run_id, inputs, watch) as ledger:
+        folder = out_dir_of_run(ledger.state, out_dir)
+        with held(folder):
+            record_resumption(ledger)
+            _to_the_end(ledger, inputs, store, folder, stage)
+
+
+def _to_the_end(ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage) -> None:
+    """Searches, and writes the artefacts while the lease is still held."""
+    with _interruptible(ledger):
         _search(ledger, inputs, store.evaluations, stage)
+    stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
 
 def _resolve(request: TuneRequest) -> Inputs:
@@ -139,6 +156,7 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
 
 def _search(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
     if ledger.state.finished is not None:
+        ledger.anchor()  # its process may have died between the last event and the anchor
         return
     if ledger.state.axes is None:
         axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)
