@@ -40,9 +40,14 @@ def search(request: TuneRequest | ResumeRequest, acknowledged: Path, call: int |
     def acknowledge(_: Event, at: Envelope) -> None:
         line(f"{at.seq} {at.hash}")
 
+    def die(name: str, path: str) -> None:
+        if changes.count == call:
+            line(f"killed before {name} {path}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
     assert request.store is not None
     assert request.out_dir is not None
-    changes = Changes((request.store, str(request.out_dir)), call, line)
+    changes = Changes((request.store, str(request.out_dir)), die)
     sys.addaudithook(changes)
     if isinstance(request, TuneRequest):
         tune(request, listeners=[acknowledge])
@@ -52,26 +57,21 @@ def search(request: TuneRequest | ResumeRequest, acknowledged: Path, call: int |
 
 
 class Changes:
-    """Counts the calls that change something below `folders`; kills the process before one."""
+    """Counts the calls that change something below `folders`, and tells of each before it is made:
+    its name and the path. To be added as an audit hook."""
 
-    def __init__(
-        self, folders: tuple[str, ...], last: int | None, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folders: tuple[str, ...], tell: Callable[[str, str], None]) -> None:
         self.count = 0
         self._folders = folders
-        self._last = last
-        self._say = say
+        self._tell = tell
 
     def __call__(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name not in CHANGES or (name == "open" and not _to_write(arguments[2])):
             return
-        path = os.fspath(arguments[0]) if not isinstance(arguments[0], int) else ""
-        if not str(path).startswith(self._folders):
-            return
-        self.count += 1
-        if self.count == self._last:
-            self._say(f"killed before {name.removeprefix('os.')} {path}")
-            os.kill(os.getpid(), signal.SIGKILL)
+        path = "" if isinstance(arguments[0], int) else os.fsdecode(arguments[0])
+        if path.startswith(self._folders):
+            self.count += 1
+            self._tell(name.removeprefix("os."), path)
 
 
 def _to_write(flags: int) -> bool:
