@@ -135,7 +135,11 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
             difference from the newest one of this out-dir, or the newest.
         UserError: there is no unfinished run, or none that can be read.
     """
-    unfinished = [run for run in reversed(list_runs(store)) if run.status in UNFINISHED]
+    runs = list_runs(store)
+    for run in runs:
+        if run.problem is not None:
+            say(f"warning: --resume passes over run {run.run_id}: {run.problem}")
+    unfinished = [run for run in reversed(runs) if run.status in UNFINISHED]
     if not unfinished:
         raise UserError(
             f"--resume: the store {store.root} holds no unfinished run",
@@ -174,6 +178,8 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[st
     Raises:
         DamagedLog: a file the run was started with is missing or changed in the store.
     """
+    for digest in spec.input_blobs.values():
+        log.get_blob(digest)
     workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
     cluster = Cluster.model_validate_json(log.get_blob(spec.cluster_blob))
     found = _differences("search", _plain(spec.search), _plain(inputs.search))
