@@ -91,7 +91,7 @@ def dies_after(events: int) -> Listener:
         nonlocal seen
         seen += 1
         if seen == events:
-            raise Died
+            raise Died("died")
 
     return listener
 
