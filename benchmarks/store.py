@@ -81,6 +81,7 @@ def candidate(number: int) -> list[Entry]:
     proposal: Event = TrialProposed(
         trial_id=config.trial_id, requested=TrialConfig(gbs=config.gbs), config=config,
         rule="grid", why="a neighbour", tag=f"gbs{config.gbs}",
+        call=None,
     )  # fmt: skip
     score: Event = TrialScored(trial_id=config.trial_id, evaluation=evaluation(config, number))
     return [Entry(proposal, 0, number), Entry(score, 0, number)]

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import collective, inputs, placement, project, runs, schedule, tune
+from flows.commands import (
+    collective,
+    fork,
+    inputs,
+    placement,
+    project,
+    replay,
+    runs,
+    schedule,
+    tune,
+)
 from flows.verbs import USAGE, Verbs
 
 app = typer.Typer(
@@ -53,7 +63,7 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, inputs, project, runs, placement, collective, schedule):
+for register in (tune, fork, inputs, project, runs, replay, placement, collective, schedule):
     register.add_to(app)
 
 

@@ -1,12 +1,14 @@
 """How a run begins, or begins again: its inputs, its log, and whether the two still agree."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from flows.differences import Difference, spec_differences
 from flows.interrupts import Shield
 from flows.ledger import Ledger, Listener
 from flows.requests import TuneRequest
@@ -59,28 +61,30 @@ def start_run(store: Store, inputs: Inputs, out_dir: Path, watch: Watch) -> Ledg
     log = EventLog.create(store, fresh_run_id(), secrets=inputs.secrets())
     ledger = Ledger(log, watch.shield, listeners=watch.listeners)
     try:
-        started = RunStarted(
-            workload_name=inputs.workload.name,
-            cluster_name=inputs.cluster.name,
-            workload_blob=ledger.put_blob(_bytes_of(inputs.workload)),
-            cluster_blob=ledger.put_blob(_bytes_of(inputs.cluster)),
-            input_blobs={
-                path: ledger.put_blob(text.encode()) for path, text in inputs.files.items()
-            },
-            search=inputs.search,
-            signature=inputs.signature.hashes,
-            signature_parts=inputs.signature.model_dump(mode="json"),
-            out_dir=str(out_dir),
-            refold_version=refold_version(),
-            projection_version=PROJECTION_VERSION,
-            lesser_paths=inputs.lesser_paths,
-            cluster_warnings=inputs.cluster_warnings,
-        )
-        ledger.record(Entry(started))
+        ledger.record(Entry(spec_of(log, inputs, out_dir)))
     except BaseException:
         log.close()
         raise
     return ledger
+
+
+def spec_of(log: EventLog, inputs: Inputs, out_dir: Path) -> RunStarted:
+    """What a run of `inputs` depends on, its large texts stored beside the run."""
+    return RunStarted(
+        workload_name=inputs.workload.name,
+        cluster_name=inputs.cluster.name,
+        workload_blob=log.put_blob(_bytes_of(inputs.workload)),
+        cluster_blob=log.put_blob(_bytes_of(inputs.cluster)),
+        input_blobs={path: log.put_blob(text.encode()) for path, text in inputs.files.items()},
+        search=inputs.search,
+        signature=inputs.signature.hashes,
+        signature_parts=inputs.signature.model_dump(mode="json"),
+        out_dir=str(out_dir),
+        refold_version=refold_version(),
+        projection_version=PROJECTION_VERSION,
+        lesser_paths=inputs.lesser_paths,
+        cluster_warnings=inputs.cluster_warnings,
+    )
 
 
 def inputs_of_run(store: Store, run_id: str) -> Inputs:
@@ -90,12 +94,23 @@ def inputs_of_run(store: Store, run_id: str) -> Inputs:
         RunNotFound, DamagedLog: it cannot be read.
     """
     log = EventLog.open(store, run_id)
-    spec = log.state().spec
+    return inputs_of_spec(log, log.state().spec)
+
+
+def inputs_of_spec(log: EventLog, spec: RunStarted) -> Inputs:
+    """The inputs `spec`, of a run of `log`'s lineage, stands for.
+
+    Raises:
+        DamagedLog: a blob is missing or changed.
+    """
     environment = search_dotenv(os.environ, Path.cwd())
+    workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
     return Inputs(
-        workload=Workload.model_validate_json(log.get_blob(spec.workload_blob)),
+        workload=workload,
         cluster=Cluster.model_validate_json(log.get_blob(spec.cluster_blob)),
         search=spec.search,
+        warnings=(*workload.warnings, *spec.cluster_warnings),
+        files={path: log.get_blob(blob).decode() for path, blob in spec.input_blobs.items()},
         known_secrets=secrets_in(environment) | secrets_in_files(spec.input_blobs, environment),
     )
 
@@ -113,7 +128,7 @@ def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledge
             say(f"note: run {run_id} was held by {log.lease.took_over.words}, which is gone")
         state = log.state()
         if differences := spec_differences(log, state.spec, inputs):
-            raise _changed(run_id, differences)
+            raise _changed(run_id, differences, ())
     except BaseException:
         log.close()
         raise
@@ -127,7 +142,7 @@ def record_resumption(ledger: Ledger) -> None:
         ledger.record(Entry(resumed))
 
 
-def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
+def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequest) -> str:
     """The newest unfinished run with the spec `inputs` amount to.
 
     Raises:
@@ -145,7 +160,7 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
             f"--resume: the store {store.root} holds no unfinished run",
             hint="leave --resume out to start one; refold runs lists what there is",
         )
-    different: list[tuple[RunSummary, list[str]]] = []
+    different: list[tuple[RunSummary, list[Difference]]] = []
     for run in unfinished:
         try:
             log = EventLog.open(store, run.run_id)
@@ -163,7 +178,13 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path) -> str:
         )
     here = [pair for pair in different if pair[0].out_dir == str(out_dir)]
     run, differences = (here or different)[0]
-    raise _changed(run.run_id, differences)
+    raise _changed(run.run_id, differences, _file_options(request))
+
+
+def _file_options(request: TuneRequest) -> list[str]:
+    options = [("--workload", request.workload), ("--target-cluster", request.target_cluster)]
+    options += [("--model-path", folder) for folder in request.model_path]
+    return [f"{option} {shlex.quote(str(path))}" for option, path in options]
 
 
 def out_dir_of(request: TuneRequest, inputs: Inputs) -> Path:
@@ -171,65 +192,20 @@ def out_dir_of(request: TuneRequest, inputs: Inputs) -> Path:
     return request.out_dir or DEFAULT_OUT_DIR / inputs.cluster.name
 
 
-def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[str]:
-    """What the run of `log` was started with that `inputs` say differently, one line per value:
-    "workload.baseline.mbs: 2 → 4".
-
-    Raises:
-        DamagedLog: a file the run was started with is missing or changed in the store.
-    """
-    for digest in spec.input_blobs.values():
-        log.get_blob(digest)
-    workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
-    cluster = Cluster.model_validate_json(log.get_blob(spec.cluster_blob))
-    found = _differences("search", _plain(spec.search), _plain(inputs.search))
-    found += _workload_differences(workload, inputs.workload)
-    found += _differences("cluster", _plain(cluster), _plain(inputs.cluster))
-    if found:
-        return found
-    # The same files and the same search: what is left is Refold itself and what it runs on.
-    return _differences("", spec.signature_parts, inputs.signature.model_dump(mode="json"))
-
-
-def _workload_differences(before: Workload, after: Workload) -> list[str]:
-    """What differs in what is trained and how, first as it was understood, else as it was written.
-
-    Where a file lies, its comments and the experiment's name change neither.
-    """
-    differences = _differences("workload", _job(before), _job(after))
-    if differences:
-        return differences
-    return _differences("workload", _settings(before), _settings(after))
-
-
-def _job(workload: Workload) -> dict[str, Any]:
-    labels = {"name", "source", "files", "warnings", "document"}
-    return workload.model_dump(mode="json", exclude=labels)
-
-
-def _settings(workload: Workload) -> dict[str, Any]:
-    """What the file sets, as written, for exports carry also what no projection reads."""
-    modules = workload.document.get("modules")
-    return {"modules": modules} if isinstance(modules, dict) else {}
-
-
-def _changed(run_id: str, differences: list[str]) -> SpecChanged:
-    shown = "; ".join(differences[:6])
+def _changed(run_id: str, differences: Sequence[Difference], files: Sequence[str]) -> SpecChanged:
+    """`files`: the options that name the changed files, for the command that forks."""
+    shown = "; ".join(difference.words for difference in differences[:6])
     more = f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
+    settings = [
+        f"--set {shlex.quote(difference.setting)}"
+        for difference in differences
+        if difference.path.startswith("search.")
+    ]
+    command = " ".join(("refold fork", run_id, *files, *settings))
     return SpecChanged(
         f"run {run_id} was started with another spec: {shown}{more}",
-        hint="start a new run (without --resume), or restore what changed",
+        hint=f"restore what changed; or go on with it as a run of its own: {command}",
     )
-
-
-def _differences(path: str, before: Any, after: Any) -> list[str]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        found = []
-        for key in sorted(before.keys() | after.keys()):
-            below = f"{path}.{key}" if path else key
-            found += _differences(below, before.get(key), after.get(key))
-        return found
-    return [] if before == after else [f"{path}: {before} → {after}"]
 
 
 def _plain(model: Any) -> Any:

@@ -5,9 +5,10 @@ Importing this module imports prefect; `flows.prefect_shell.prepare_environment`
 
 from prefect import flow
 
+from flows.forking import fork as fork_run
 from flows.prefect_shell import as_task, concealed
 from flows.progress import progress
-from flows.requests import ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, ResumeRequest, TuneRequest
 from flows.tune import resume as resume_run
 from flows.tune import tune as run_tune
 
@@ -24,3 +25,10 @@ def resume(request: ResumeRequest) -> str:
     """Takes up an unfinished run; returns its id."""
     with concealed(), progress(request.store) as listeners:
         return resume_run(request, stage=as_task, listeners=listeners)
+
+
+@flow(name="refold-fork", persist_result=False)
+def fork(request: ForkRequest) -> str:
+    """Continues a run as another one, with something changed; returns the new run's id."""
+    with concealed(), progress(request.store) as listeners:
+        return fork_run(request, stage=as_task, listeners=listeners)

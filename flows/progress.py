@@ -15,6 +15,7 @@ from schemas.events import (
     Event,
     RoundStarted,
     RunFinished,
+    RunForked,
     RunInterrupted,
     RunStarted,
     TrialProposed,
@@ -52,13 +53,14 @@ def progress(store: str | None) -> Iterator[Sequence[Listener]]:
 
 def said_at_the_start(event: Event, _: Envelope) -> None:
     """What a run does without, and that its out-dir holds another run's artefacts."""
-    if not isinstance(event, RunStarted):
+    if not isinstance(event, RunStarted | RunForked):
         return
-    for line in event.lesser_paths:
+    spec = event.spec if isinstance(event, RunForked) else event
+    for line in spec.lesser_paths:
         say(f"note: {line}")
-    earlier = _run_in(Path(event.out_dir)) if event.out_dir else None
+    earlier = _run_in(Path(spec.out_dir)) if spec.out_dir else None
     if earlier is not None:
-        say(f"{event.out_dir} holds run {earlier}; starting a new one (its log stays in the store)")
+        say(f"{spec.out_dir} holds run {earlier}; starting a new one (its log stays in the store)")
 
 
 def _run_in(out_dir: Path) -> str | None:

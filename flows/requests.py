@@ -34,3 +34,22 @@ class ResumeRequest(FrozenModel):
     store: str | None = None
     out_dir: Path | None = None
     """None: where the run was started with."""
+
+
+class ForkRequest(FrozenModel):
+    """A run to continue as another one, from some event on, with something changed."""
+
+    run: str
+    store: str | None = None
+    out_dir: Path | None = None
+    """None: beside the cluster's other runs, named after the new run."""
+    at_round: int | None = None
+    at_trial: int | None = None
+    at_event: int | None = None
+    """At most one of the three; none: from the run's last event on."""
+    workload: Path | None = None
+    target_cluster: Path | None = None
+    model_path: tuple[Path, ...] = ()
+    settings: tuple[str, ...] = ()
+    """`search.PATH=VALUE` and `cluster.PATH=VALUE`."""
+    seed_budget: int | None = Field(default=None, ge=1)

@@ -5,13 +5,13 @@ import json
 from flows.artefacts import closing_text, out_dir_of_run, workload_of
 from flows.opening import store_of
 from flows.prefect_shell import api, revealed
-from flows.requests import ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, ResumeRequest, TuneRequest
 from flows.terminal import print_json, say
 from schemas.errors import NothingLegal
 from storage import EventLog
 from storage.exports.ledger import summary_json
 
-Request = TuneRequest | ResumeRequest
+Request = TuneRequest | ResumeRequest | ForkRequest
 
 
 def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None:
@@ -46,11 +46,16 @@ def _run(request: Request, *, under_prefect: bool) -> str:
         with revealed():
             if isinstance(request, TuneRequest):
                 return prefect_flow.tune(request)
+            if isinstance(request, ForkRequest):
+                return prefect_flow.fork(request)
             return prefect_flow.resume(request)
+    from flows.forking import fork
     from flows.progress import progress
     from flows.tune import resume, tune
 
     with progress(request.store) as listeners:
         if isinstance(request, TuneRequest):
             return tune(request, listeners=listeners)
+        if isinstance(request, ForkRequest):
+            return fork(request, listeners=listeners)
         return resume(request, listeners=listeners)

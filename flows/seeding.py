@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from flows.budgets import allowance, recorded_stop, what_stops
-from flows.ledger import Ledger
+from flows.budgets import allowance, recorded_stop, time_is_up, what_stops
+from flows.ledger import Recorder
 from flows.stages import Stage
 from flows.terminal import say
 from projection.legality import check
 from schemas.errors import SpecChanged
 from schemas.events import (
+    Event,
     NoteTaken,
     RoundFinished,
     RoundStarted,
@@ -19,8 +20,10 @@ from schemas.events import (
 )
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial
-from storage import Entry, State, remaining_plan
+from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
+from storage.state import Trial
+from tasks.carry import CARRIED, with_carried
 from tasks.finish import BUDGET_SPENT, PLAN_DONE
 from tasks.inputs import Inputs
 from tasks.known_evaluations import known_evaluations
@@ -31,56 +34,110 @@ from tasks.seed_batch import NumberedTrial, seed_batch
 from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
 
 SEED = "seed"
-SEED_ROUND = 0
 PLANNER = "seed plan"
 CACHE = "evaluation cache"
 
 
-def seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def seeds_are_due(state: State) -> bool:
+    """Whether the seed plan may have something to propose or to decide.
+
+    A fork goes on with its parent's plan: its budget may reach further, and what the parent gave up
+    may be in flight again. The round that finds nothing to do records nothing.
+    """
+    if state.open_round is not None:
+        return state.open_round.started.proposer == SEED
+    return not state.own_rounds
+
+
+def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
 
     Raises:
-        SpecChanged: what the round has proposed is not the beginning of this plan.
+        SpecChanged: what the seed rounds have proposed is not the beginning of this plan.
         LogError: the log cannot be written.
     """
-    plan, notes = stage("seed_batch", _plan_seeds, inputs)
-    budget = inputs.search.budget
-    taken = {note.text for note in ledger.state.notes}
-    entries = [
-        Entry(NoteTaken(text=note, author=PLANNER), SEED_ROUND)
-        for note in notes
-        if note not in taken
-    ]
-    if ledger.state.open_round is None:
-        planned = min(len(plan), budget.seed_budget)
-        started = RoundStarted(proposer=SEED, planned=planned, budget=budget)
-        entries.insert(0, Entry(started, SEED_ROUND))
-    ledger.record(*entries)
+    state = ledger.state
+    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried)
+    if state.open_round is None and state.rounds and not _has_work(state, plan):
+        return
+    _open_round(ledger, plan, notes)
     while True:
         state = ledger.state
         stop = what_stops(state)
-        whole = plan[: budget.seed_budget + _implied(state)]
-        if not state.in_flight and (stop is not None or len(whole) == len(state.trials)):
+        whole = _affordable(state, plan)
+        if not state.in_flight and (stop is not None or not _missing(state, whole)):
             break
         if stop is None:
             _propose(ledger, whole)
             _decide(ledger, inputs, cache, stage, whole)
         _give_up(ledger)
-    complete = len(whole) == len(state.trials) and recorded_stop(state) is None
+    complete = not _missing(state, whole) and recorded_stop(state) is None
     best = state.best
     finished = RoundFinished(
         why=PLAN_DONE if complete or stop is None else stop,
         incumbent=state.incumbent,
         incumbent_tokens_per_s_per_gpu=best.score if best else None,
     )
-    ledger.record(Entry(finished, SEED_ROUND))
+    ledger.record(_entry(ledger, finished))
     ledger.anchor()
 
 
-def _plan_seeds(inputs: Inputs) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
-    """The seeds in the order of the budget, and what is to be noted of those that were refused."""
+def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence[str]) -> None:
+    state = ledger.state
+    taken = {note.text for note in state.notes}
+    entries: list[Event] = [
+        NoteTaken(text=note, author=PLANNER) for note in notes if note not in taken
+    ]
+    if state.open_round is not None:
+        ledger.record(*(_entry(ledger, note) for note in entries))
+        return
+    number = state.rounds[-1].number + 1 if state.rounds else 0
+    planned = len(state.in_flight) + len(_missing(state, _affordable(state, plan)))
+    budget = state.spec.search.budget
+    entries.insert(0, RoundStarted(proposer=SEED, planned=planned, budget=budget))
+    ledger.record(*(Entry(event, number) for event in entries))
+
+
+def _affordable(state: State, plan: Sequence[NumberedTrial]) -> Sequence[NumberedTrial]:
+    """The seeds the budget reaches to, and those a fork's parent proposed beyond it. What a fork
+    carries over, and what another's verdict settled unasked, count for none."""
+    seeds = state.spec.search.budget.seed_budget
+    carried = sum(seed.candidate.rule == CARRIED for seed in plan)
+    return plan[: max(seeds + carried + _implied(state), len(_proposed(state)))]
+
+
+def _proposed(state: State) -> list[int]:
+    """Numbers of the trials that seed rounds proposed."""
+    return [n for known in state.rounds if known.started.proposer == SEED for n in known.trials]
+
+
+def _missing(state: State, batch: Sequence[NumberedTrial]) -> list[NumberedTrial]:
+    """Seeds not proposed yet; none once somebody else has proposed: their numbers are taken."""
+    if any(known.started.proposer != SEED for known in state.rounds):
+        return []
+    return [seed for seed in batch if seed.number not in state.trials]
+
+
+def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
+    if state.in_flight:
+        return True
+    return what_stops(state) is None and bool(_missing(state, _affordable(state, plan)))
+
+
+def _entry(ledger: Recorder, event: Event, trial: int | None = None) -> Entry:
+    """`event`, of the open round."""
+    current = ledger.state.open_round
+    return Entry(event, None if current is None else current.number, trial)
+
+
+def _plan_seeds(
+    inputs: Inputs, carried: Sequence[Trial]
+) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
+    """The seeds in the order of the budget, after what a fork carries over; and what is to be noted
+    of those that were refused."""
     plan = plan_seeds(inputs.workload, inputs.cluster, inputs.search)
-    return seed_batch(order_for_budget(plan.candidates), inputs.workload), skipped_notes(plan)
+    seeds = with_carried(order_for_budget(plan.candidates), carried, inputs.workload)
+    return seed_batch(seeds, inputs.workload), skipped_notes(plan)
 
 
 def _implied(state: State) -> int:
@@ -91,24 +148,24 @@ def _implied(state: State) -> int:
     )
 
 
-def _propose(ledger: Ledger, batch: Sequence[NumberedTrial]) -> None:
+def _propose(ledger: Recorder, batch: Sequence[NumberedTrial]) -> None:
     """Proposes what the round has not proposed yet, as one batch.
 
     Raises:
         SpecChanged: what it has proposed is not the beginning of this plan.
     """
     state = ledger.state
-    for number, trial in state.trials.items():
-        if number >= len(batch) or batch[number].trial_id != trial.proposed.trial_id:
+    for number in _proposed(state):
+        trial_id = state.trials[number].proposed.trial_id
+        if number >= len(batch) or batch[number].trial_id != trial_id:
             raise SpecChanged(
                 f"run {state.run_id}: trial {number} is not what the seed plan proposes now",
-                hint="resume it with the Refold that started it, or start a new run",
+                hint=f"resume it with the Refold that started it, or: refold fork {state.run_id}",
             )
-    missing = remaining_plan(state, [trial.trial_id for trial in batch])
-    ledger.record(*(_proposal(batch[position]) for position in missing))
+    ledger.record(*(_proposal(ledger, seed) for seed in _missing(state, batch)))
 
 
-def _proposal(numbered: NumberedTrial) -> Entry:
+def _proposal(ledger: Recorder, numbered: NumberedTrial) -> Entry:
     candidate = numbered.candidate
     event = TrialProposed(
         trial_id=numbered.trial_id,
@@ -117,12 +174,13 @@ def _proposal(numbered: NumberedTrial) -> Entry:
         rule=candidate.rule,
         why=candidate.why,
         tag=candidate.tag,
+        call=None,
     )
-    return Entry(event, SEED_ROUND, numbered.number)
+    return _entry(ledger, event, numbered.number)
 
 
 def _decide(
-    ledger: Ledger,
+    ledger: Recorder,
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
@@ -131,7 +189,6 @@ def _decide(
     """The batch's undecided trials end as rejections and scores, each on disk at once, as far as
     the budget goes."""
     open_trials = [trial for trial in batch if trial.number in ledger.state.in_flight]
-    left = allowance(ledger.state)
     evaluator = inputs.evaluator()
     judge = partial(_judge, inputs)
     waiting: list[Survivor] = []
@@ -141,8 +198,8 @@ def _decide(
         if isinstance(verdict, Survivor):
             waiting.append(verdict)
         else:
-            ledger.record(_rejection(verdict))
-        if left.out_of_time():  # the baseline, if it is open, was the first
+            ledger.record(_rejection(ledger, verdict))
+        if time_is_up(ledger):  # the baseline, if it is open, was the first
             break
     odd = partial(_odd, ledger)
     known = known_evaluations(cache, inputs, odd)
@@ -152,16 +209,16 @@ def _decide(
         score_many = best_way_to_score(evaluator, inputs.fresh_evaluator(), len(now))
         for answer in stage("score", score, now, known, score_many):
             if isinstance(answer, Rejection):
-                ledger.record(_rejection(answer))
+                ledger.record(_rejection(ledger, answer))
                 continue
-            ledger.record(_score(answer))
+            ledger.record(_score(ledger, answer))
             if not answer.from_cache and (warning := cache.put(answer.answer)) is not None:
                 odd(warning)
-            if left.out_of_time() and what_stops(ledger.state) is not None:
+            if time_is_up(ledger) and what_stops(ledger.state) is not None:
                 break
 
 
-def _give_up(ledger: Ledger) -> None:
+def _give_up(ledger: Recorder) -> None:
     """If a budget is spent, what it left undecided is rejected, so that every candidate ends."""
     state = ledger.state
     stop = what_stops(state)
@@ -169,13 +226,13 @@ def _give_up(ledger: Ledger) -> None:
         return
     ledger.record(
         *(
-            Entry(
+            _entry(
+                ledger,
                 TrialRejected(
                     trial_id=state.trials[number].proposed.trial_id,
                     code=BUDGET_SPENT,
                     reason=stop,
                 ),
-                SEED_ROUND,
                 number,
             )
             for number in state.in_flight
@@ -183,10 +240,10 @@ def _give_up(ledger: Ledger) -> None:
     )
 
 
-def _odd(ledger: Ledger, what: str) -> None:
+def _odd(ledger: Recorder, what: str) -> None:
     """What the cache found odd, said and recorded: a search goes on without it."""
     say(f"warning: {what}")
-    ledger.record(Entry(NoteTaken(text=what, author=CACHE), SEED_ROUND))
+    ledger.record(_entry(ledger, NoteTaken(text=what, author=CACHE)))
 
 
 def _judge(inputs: Inputs, trial: NumberedTrial) -> Verdict:
@@ -210,7 +267,7 @@ def _too_big(state: State) -> Mapping[int, NormalTrial]:
     }
 
 
-def _rejection(rejection: Rejection) -> Entry:
+def _rejection(ledger: Recorder, rejection: Rejection) -> Entry:
     event = TrialRejected(
         trial_id=rejection.trial_id,
         code=rejection.code,
@@ -219,13 +276,13 @@ def _rejection(rejection: Rejection) -> Entry:
         inferred_from=rejection.inferred_from,
         evaluation=rejection.evaluation,
     )
-    return Entry(event, SEED_ROUND, rejection.number)
+    return _entry(ledger, event, rejection.number)
 
 
-def _score(scored: Scored) -> Entry:
+def _score(ledger: Recorder, scored: Scored) -> Entry:
     event = TrialScored(
         trial_id=scored.survivor.trial.trial_id,
         evaluation=scored.evaluation,
         from_cache=scored.from_cache,
     )
-    return Entry(event, SEED_ROUND, scored.survivor.trial.number)
+    return _entry(ledger, event, scored.survivor.trial.number)

@@ -17,7 +17,7 @@ from flows.artefacts import (
     write_artefacts,
 )
 from flows.interrupts import Interrupted, shielded
-from flows.ledger import Ledger, Listener
+from flows.ledger import Ledger, Listener, Recorder
 from flows.opening import (
     Watch,
     inputs_of_run,
@@ -30,7 +30,7 @@ from flows.opening import (
 )
 from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
-from flows.seeding import seed_round
+from flows.seeding import seed_round, seeds_are_due
 from flows.stages import Stage, in_process
 from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
@@ -61,7 +61,7 @@ def tune(
     with shielded() as shield:
         watch = Watch(shield, listeners)
         if request.resume:
-            run_id = run_to_resume(store, inputs, out_dir)
+            run_id = run_to_resume(store, inputs, out_dir, request)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
@@ -71,7 +71,7 @@ def tune(
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
             with start_run(store, inputs, out_dir, watch) as ledger:
-                _to_the_end(ledger, inputs, store, out_dir, stage)
+                search_to_the_end(ledger, inputs, store, out_dir, stage)
             return ledger.run_id
 
 
@@ -108,13 +108,22 @@ def _take_up(
         folder = out_dir_of_run(ledger.state, out_dir)
         with held(folder):
             record_resumption(ledger)
-            _to_the_end(ledger, inputs, store, folder, stage)
+            search_to_the_end(ledger, inputs, store, folder, stage)
 
 
-def _to_the_end(ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage) -> None:
-    """Searches, and writes the artefacts while the lease is still held."""
+def search_to_the_end(
+    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage
+) -> None:
+    """Takes an open run to its end, or records why it stopped; then writes its artefacts, while its
+    lease is still held.
+
+    Raises:
+        Interrupted: it was asked to stop.
+        LogError: the log failed.
+    """
     with _interruptible(ledger):
-        _search(ledger, inputs, store.evaluations, stage)
+        search(ledger, inputs, store.evaluations, stage)
+        ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
 
@@ -154,14 +163,19 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
     ledger.anchor()
 
 
-def _search(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+    """The search itself, from wherever the run stands to its end; nothing for a finished run.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
     if ledger.state.finished is not None:
         ledger.anchor()  # its process may have died between the last event and the anchor
         return
     if ledger.state.axes is None:
         axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)
         ledger.record(Entry(AxesDerived(axes=axes)))
-    if not ledger.state.rounds or ledger.state.open_round is not None:
+    if seeds_are_due(ledger.state):
         seed_round(ledger, inputs, cache, stage)
     outcome = stage("finish", finish, ledger.state, inputs.cluster)
     ledger.record(Entry(_run_finished(outcome)))

@@ -11,8 +11,8 @@ from schemas.model import FrozenModel
 from schemas.search import Budget, SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 
-SCHEMA_VERSION = 1
-"""Version of the newest payload schema this Refold writes."""
+SCHEMA_VERSION = 2
+"""Version of the payload schema this Refold writes; `storage.upcasting` reads the older ones."""
 
 ZERO_HASH = "0" * 64
 """prev_hash of a run's first event, unless the run was forked."""
@@ -39,6 +39,28 @@ class RunStarted(FrozenModel):
     """What this run does without, in words ("GEMM backend tile: Origami is not installed")."""
     cluster_warnings: tuple[str, ...] = ()
     """What reading the cluster file warned of; the workload's warnings are in its blob."""
+
+
+class RunForked(FrozenModel):
+    """A run began as the continuation of another: its first event, which shares the parent's
+    events up to `parent_seq` and takes the number after it."""
+
+    type: Literal["RunForked"] = "RunForked"
+    parent: str
+    """The run that holds event `parent_seq`: the one named, or the ancestor it has it from."""
+    parent_seq: int = Field(ge=0)
+    parent_hash: str
+    asked: str
+    """Where the fork was asked for, in words ("before round 1 of 20260102t…")."""
+    spec: RunStarted
+    """What this run depends on, as if it had been started so."""
+    changed: tuple[str, ...]
+    """What differs from the parent's spec, one line per value ("search.x: 1 → 2")."""
+    inherits: bool
+    """True: the parent's verdicts and scores stand. False: they answer another question; its
+    candidates are proposed and evaluated again."""
+    reopened: tuple[int, ...] = ()
+    """Trials the parent gave up for want of budget, in flight again."""
 
 
 class AxesDerived(FrozenModel):
@@ -68,6 +90,8 @@ class TrialProposed(FrozenModel):
     rule: str
     why: str
     tag: str
+    call: int | None
+    """The LLM call whose answer proposed it; None: no model did."""
 
 
 class TrialRejected(FrozenModel):
@@ -93,12 +117,56 @@ class TrialScored(FrozenModel):
     from_cache: bool = False
 
 
+class TrialInvalidated(FrozenModel):
+    """A recorded score was found wrong: it stays on record and can no longer win."""
+
+    type: Literal["TrialInvalidated"] = "TrialInvalidated"
+    trial_id: str
+    why: str
+    author: str
+    incumbent: int | None
+    """The best trial without it."""
+    incumbent_trial_id: str | None
+    incumbent_tokens_per_s_per_gpu: float | None
+
+
+class LLMCalled(FrozenModel):
+    """A language model was asked. On disk before its answer is used, so that a replay needs none.
+
+    What was sent and what came back are blobs. A failed call has no answer and says what failed.
+    """
+
+    type: Literal["LLMCalled"] = "LLMCalled"
+    call: int = Field(ge=0)
+    """Position among the calls of the run."""
+    role: str
+    model: str
+    prompt_hash: str
+    """Hash of the prompt texts the request was made from."""
+    request_key: str
+    """Hash of the request: a recorded answer is served to an equal request only."""
+    request_blob: str
+    answer_blob: str | None
+    failure: str | None = None
+    input_tokens: int | None = Field(default=None, ge=0)
+    output_tokens: int | None = Field(default=None, ge=0)
+    cost_usd: float | None = Field(default=None, ge=0)
+    latency_ms: float = Field(ge=0)
+
+
 class NoteTaken(FrozenModel):
     """A line for the scratchpad."""
 
     type: Literal["NoteTaken"] = "NoteTaken"
     text: str
     author: str
+
+
+class BudgetSpent(FrozenModel):
+    """The clock said that a budget is spent: what was not decided by then will not be."""
+
+    type: Literal["BudgetSpent"] = "BudgetSpent"
+    why: str
 
 
 class RoundFinished(FrozenModel):
@@ -147,12 +215,16 @@ class RunFinished(FrozenModel):
 
 Event = Annotated[
     RunStarted
+    | RunForked
     | AxesDerived
     | RoundStarted
     | TrialProposed
     | TrialRejected
     | TrialScored
+    | TrialInvalidated
+    | LLMCalled
     | NoteTaken
+    | BudgetSpent
     | RoundFinished
     | RunInterrupted
     | RunResumed

@@ -1,5 +1,6 @@
 """Events to payloads and back."""
 
+import json
 from functools import cache
 from typing import get_args
 
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from schemas.errors import DamagedLog, UnknownEvent
 from schemas.events import SCHEMA_VERSION, Envelope, Event
 from storage.canonical import canonical
+from storage.upcasting import upcast
 
 
 def payload_of(event: Event) -> str:
@@ -20,7 +22,7 @@ def payload_of(event: Event) -> str:
 
 
 def event_of(envelope: Envelope) -> Event:
-    """The event an envelope carries.
+    """The event an envelope carries, an old one lifted to today's schema.
 
     Raises:
         UnknownEvent: its type or schema version is not one this Refold knows.
@@ -42,8 +44,13 @@ def event_of(envelope: Envelope) -> Event:
             hint="read the run with the Refold that wrote it, or a newer one",
         )
     try:
-        return model.model_validate_json(envelope.payload)
-    except ValidationError as error:
+        if envelope.schema_version == SCHEMA_VERSION:
+            return model.model_validate_json(envelope.payload)
+        payload = upcast(envelope.type, envelope.schema_version, json.loads(envelope.payload))
+        return model.model_validate_json(json.dumps(payload))
+    except (ValueError, AttributeError) as error:
+        if not isinstance(error, ValidationError):
+            raise DamagedLog(f"{where}: its payload is not a JSON object") from error
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "payload"
         raise DamagedLog(f"{where}: not a {envelope.type}: {key}: {first['msg']}") from error

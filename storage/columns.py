@@ -5,8 +5,16 @@ They are derived, never a source: `storage.verify` re-derives each from the payl
 
 from typing import NamedTuple
 
-from schemas.evaluation import Evaluation
-from schemas.events import Event, RunStarted, TrialProposed, TrialRejected, TrialScored
+from schemas.evaluation import Evaluation, SignatureHashes
+from schemas.events import (
+    Event,
+    RunForked,
+    RunStarted,
+    TrialInvalidated,
+    TrialProposed,
+    TrialRejected,
+    TrialScored,
+)
 
 
 class HotColumns(NamedTuple):
@@ -41,16 +49,22 @@ def hot_columns(event: Event) -> HotColumns:
             if event.evaluation is None:
                 return HotColumns(trial_id=event.trial_id)
             return _of_evaluation(event.trial_id, event.evaluation)
-        case TrialProposed():
+        case TrialProposed() | TrialInvalidated():
             return HotColumns(trial_id=event.trial_id)
         case RunStarted():
-            return HotColumns(
-                signature_model=event.signature.model,
-                signature_cluster=event.signature.cluster,
-                signature_stack=event.signature.stack,
-            )
+            return _of_signature(event.signature)
+        case RunForked():
+            return _of_signature(event.spec.signature)
         case _:
             return NO_HOT_COLUMNS
+
+
+def _of_signature(signature: SignatureHashes) -> HotColumns:
+    return HotColumns(
+        signature_model=signature.model,
+        signature_cluster=signature.cluster,
+        signature_stack=signature.stack,
+    )
 
 
 def _of_evaluation(trial_id: str, evaluation: Evaluation) -> HotColumns:

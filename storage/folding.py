@@ -9,16 +9,20 @@ from types import MappingProxyType
 from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
+    BudgetSpent,
     Envelope,
     Event,
+    LLMCalled,
     NoteTaken,
     RoundFinished,
     RoundStarted,
     RunFinished,
+    RunForked,
     RunInterrupted,
     RunResumed,
     RunStarted,
     TailRecovered,
+    TrialInvalidated,
     TrialProposed,
     TrialRejected,
     TrialScored,
@@ -28,7 +32,7 @@ from storage.codec import event_of
 from storage.collection import cycle_collection_paused
 from storage.ranking import rank
 from storage.reading import BadEvent, Record
-from storage.state import Note, Round, Spent, State, Trial
+from storage.state import Call, ForkPoint, Note, Round, Spent, State, Trial
 
 _MEASURED = ("benchmark", "both")
 
@@ -63,6 +67,16 @@ class _Folder:
     def __init__(self, run_id: str, spec: RunStarted, started_at: datetime) -> None:
         self.run_id, self.spec, self.started_at = run_id, spec, started_at
         self.seq, self.hash, self.last_at = -1, "", started_at
+        self.finished: RunFinished | None = None
+        self.interrupted: RunInterrupted | None = None
+        self.resumed: list[RunResumed] = []
+        self.recoveries: list[TailRecovered] = []
+        self.forks: list[ForkPoint] = []
+        self.carried: tuple[Trial, ...] = ()
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing of a search is known yet."""
         self.axes: LegalAxes | None = None
         self.rounds: list[Round] = []
         self.trials: dict[int, Trial] = {}
@@ -70,10 +84,10 @@ class _Folder:
         self.round_trials: list[int] = []
         self.incumbent: tuple[float, int] | None = None
         self.notes: list[Note] = []
-        self.finished: RunFinished | None = None
-        self.interrupted: RunInterrupted | None = None
-        self.resumed: list[RunResumed] = []
-        self.recoveries: list[TailRecovered] = []
+        self.calls: list[Call] = []
+        self.stop: str | None = None
+        self.llm_tokens = 0
+        self.llm_cost_usd = 0.0
         self.seeds = self.proposals = self.perf_calls = self.benchmark_calls = 0
         self.spent_rounds = 0
         self.wall_clock_s = 0.0
@@ -108,6 +122,9 @@ class _Folder:
         folder.seeds, folder.proposals = spent.seeds, spent.proposals
         folder.perf_calls, folder.benchmark_calls = spent.perf_calls, spent.benchmark_calls
         folder.spent_rounds, folder.wall_clock_s = spent.rounds, spent.wall_clock_s
+        folder.llm_tokens, folder.llm_cost_usd = spent.llm_tokens, spent.llm_cost_usd
+        folder.calls, folder.stop = list(start.calls), start.stop
+        folder.forks, folder.carried = list(start.forks), start.carried
         return folder
 
     def state(self) -> State:
@@ -136,13 +153,21 @@ class _Folder:
                 perf_calls=self.perf_calls,
                 benchmark_calls=self.benchmark_calls,
                 rounds=self.spent_rounds,
+                llm_calls=len(self.calls),
+                llm_tokens=self.llm_tokens,
+                llm_cost_usd=self.llm_cost_usd,
                 wall_clock_s=self.wall_clock_s,
             ),
             in_flight=tuple(self.open_trials),
+            stop=self.stop,
+            calls=tuple(self.calls),
+            forks=tuple(self.forks),
+            carried=self.carried,
         )
 
     def follow(self, envelope: Envelope, event: Event) -> None:
-        if envelope.run_id != self.run_id:
+        forks = isinstance(event, RunForked)
+        if (envelope.run_id != self.run_id) != forks:
             raise BadEvent(self.run_id, envelope.seq, f"belongs to run {envelope.run_id}")
         if envelope.seq != self.seq + 1:
             raise BadEvent(self.run_id, self.seq + 1, f"is missing; {envelope.seq} follows")
@@ -158,13 +183,17 @@ class _Folder:
                 )
             case RunResumed():
                 self._resumed(envelope, event)
+            case RunForked():
+                self._forked(envelope, event)
+            case TrialInvalidated():
+                self._invalidated(envelope, event)
             case _:
                 self._search(envelope, event)
         self.seq, self.hash, self.last_at = envelope.seq, envelope.hash, envelope.at
 
     def _tick(self, envelope: Envelope, event: Event) -> None:
         """Count the time since the event before, unless the process was dead between the two."""
-        if isinstance(event, RunResumed | TailRecovered):
+        if isinstance(event, RunResumed | RunForked | TailRecovered | TrialInvalidated):
             return
         self.wall_clock_s += max(0.0, (envelope.at - self.last_at).total_seconds())
 
@@ -173,6 +202,41 @@ class _Folder:
             self._impossible(envelope, "resumes a finished run without reopening it")
         self.finished = self.interrupted = None
         self.resumed.append(event)
+
+    def _forked(self, envelope: Envelope, event: RunForked) -> None:
+        if (event.parent, event.parent_seq, event.parent_hash) != (
+            self.run_id,
+            self.seq,
+            self.hash,
+        ):
+            self._impossible(envelope, "continues another event than the one before it")
+        known = tuple(self.trials.values())
+        self.run_id, self.spec, self.started_at = envelope.run_id, event.spec, envelope.at
+        self.finished = self.interrupted = None
+        rounds = len(self.rounds) if event.inherits else 0
+        self.forks.append(ForkPoint(envelope.run_id, envelope.seq, event, rounds))
+        self.axes = None
+        if not event.inherits:
+            self.begin()
+            self.carried = known
+            return
+        self.stop = None
+        for number in event.reopened:
+            trial = self.trials.get(number)
+            if trial is None or trial.rejected is None:
+                self._impossible(envelope, f"reopens trial {number}, which was not rejected")
+            else:
+                self.trials[number] = replace(trial, rejected=None, decided_at=None)
+                self.open_trials[number] = None
+
+    def _invalidated(self, envelope: Envelope, event: TrialInvalidated) -> None:
+        trial = None if envelope.trial is None else self.trials.get(envelope.trial)
+        if trial is None or trial.scored is None or trial.proposed.trial_id != event.trial_id:
+            self._impossible(envelope, f"invalidates trial {envelope.trial}, which has no score")
+            return
+        self.trials[trial.number] = replace(trial, invalidated=event)
+        scores = [(t.number, t.score) for t in self.trials.values()]
+        self.incumbent = min((rank(n, s) for n, s in scores if s is not None), default=None)
 
     def _search(self, envelope: Envelope, event: Event) -> None:
         """The events of a search: only a running run has them."""
@@ -187,6 +251,10 @@ class _Folder:
                 self._decided(envelope, event.trial_id, rejected=event)
             case TrialScored():
                 self._scored(envelope, event)
+            case BudgetSpent():
+                self.stop = event.why
+            case LLMCalled():
+                self._called(envelope, event)
             case RoundStarted():
                 self._round_started(envelope, event)
             case RoundFinished():
@@ -237,6 +305,16 @@ class _Folder:
                 finished=event,
                 finished_at=envelope.at,
             )
+
+    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+        current = self._round()
+        if current is None or envelope.round != current.number:
+            self._impossible(envelope, f"is of round {envelope.round}, which is not open")
+        elif event.call != len(self.calls):
+            self._impossible(envelope, f"is call {event.call}; call {len(self.calls)} is next")
+        self.calls.append(Call(event, envelope.run_id, envelope.at, envelope.round))
+        self.llm_tokens += (event.input_tokens or 0) + (event.output_tokens or 0)
+        self.llm_cost_usd += event.cost_usd or 0.0
 
     def _proposed(self, envelope: Envelope, event: TrialProposed) -> None:
         current, number = self._round(), envelope.trial

@@ -25,6 +25,9 @@ class AnchoredHead(FrozenModel):
     """The anchor file: the head, and the summary of all events up to it."""
 
     run_id: str
+    first_seq: int = 0
+    """Number of the run's own first event; above 0 for a fork, which has those before it from its
+    parent."""
     head: Head
     summary_version: int
     summary: dict[str, object]
@@ -34,7 +37,9 @@ class AnchoredHead(FrozenModel):
     @property
     def digest(self) -> str:
         """What `sha256` should be."""
-        return sha256_hex(canonical(self.model_dump(mode="json", exclude={"sha256"})).encode())
+        # What the file has: a field that a later version adds must not make it look changed.
+        values = self.model_dump(mode="json", exclude={"sha256"}, exclude_unset=True)
+        return sha256_hex(canonical(values).encode())
 
     def known_summary(self) -> RunSummary | None:
         """The summary; None when another version of this code wrote it: then rebuild it."""
@@ -67,17 +72,20 @@ def read_anchor(backend: SegmentStore, run_id: str) -> AnchoredHead | None:
     return anchor
 
 
-def write_anchor(backend: SegmentStore, run_id: str, head: Head, summary: RunSummary) -> None:
-    """Anchor `head`, durably.
+def write_anchor(
+    backend: SegmentStore, run_id: str, first_seq: int, head: Head, summary: RunSummary
+) -> None:
+    """Anchor `head` of a run whose own events begin at `first_seq`, durably.
 
     Raises:
         LogError: it cannot be written; the anchor before stands.
     """
     anchor = AnchoredHead(
         run_id=run_id,
+        first_seq=first_seq,
         head=head,
         summary_version=SUMMARY_VERSION,
         summary=summary.model_dump(mode="json"),
     )
     anchor = anchor.model_copy(update={"sha256": anchor.digest})
-    backend.replace(head_key(run_id), anchor.model_dump_json().encode())
+    backend.replace(head_key(run_id), anchor.model_dump_json(exclude_unset=True).encode())

@@ -1,6 +1,7 @@
 """Where things lie in a store: keys are paths below its root, with forward slashes.
 
 runs/run_id=<id>/events/<first seq, 12 digits>.parquet   immutable segments
+runs/run_id=<id>/compacted.json                          which segments one stands for
 runs/run_id=<id>/blobs/<sha256>                          large texts, by content
 runs/run_id=<id>/discarded/<name>                        what recovery set aside
 heads/<id>.json                                          the anchored head and a summary
@@ -34,6 +35,11 @@ def run_of_folder(name: str) -> str | None:
 def events_prefix(run_id: str) -> str:
     """Folder of a run's segments."""
     return f"{run_prefix(run_id)}/events"
+
+
+def compaction_key(run_id: str) -> str:
+    """Key of the mark that says which of a run's segments are superseded."""
+    return f"{run_prefix(run_id)}/compacted.json"
 
 
 def blobs_prefix(run_id: str) -> str:

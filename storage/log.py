@@ -12,6 +12,9 @@ P4  When `append` returns, the segment and its directory entry are on disk. A ba
 P5  A run can be resumed: `state` says what is done, in flight and left (see `storage.folding`).
 P7  An evaluation is found again only by all that could change it (see `storage.evaluation_cache`).
 P8  Provenance is recorded as it was made, and never upgraded.
+P9  A fork names its parent's event by number and hash, and shares the events up to it.
+P10 Events of older schema versions are read as today's (`storage.upcasting`), newer are refused.
+P13 A correction is a new event (`TrialInvalidated`).
 P14 One process at a time writes, under a lease that says who and since when; a dead owner's lease
     is taken over.
 P16 Every candidate ends as an evaluation or as a rejection with its reason (see `storage.state`).
@@ -25,19 +28,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from schemas.errors import DamagedLog, LogError, StaleWriter
-from schemas.events import ZERO_HASH, Envelope, Event, TailRecovered
-from storage.backends import AlreadyStored, NotStored, SegmentStore
+from schemas.errors import LogError, StaleWriter
+from schemas.events import ZERO_HASH, Envelope, Event, RunForked, TailRecovered
+from storage.backends import AlreadyStored, SegmentStore
 from storage.backends.lease import Lease
 from storage.backends.local_lease import this_process
+from storage.blobs import find_blob, read_blob
 from storage.canonical import sha256_hex
 from storage.chain import seal
 from storage.collection import cycle_collection_paused
 from storage.columns import hot_columns
+from storage.compaction import compact, finish_compaction
+from storage.compaction_mark import is_superseded, read_mark
+from storage.extent import Origin, survey
 from storage.folding import fold_records
 from storage.heads import Head, read_anchor, write_anchor
 from storage.layout import MAX_SEQ, blobs_prefix, events_prefix, lease_key, segment_name
-from storage.reading import Record, records, survey
+from storage.reading import Record, lineage_of, records
 from storage.recovery import set_aside, unrecorded
 from storage.run_ids import checked_run_id, now_utc
 from storage.secret_scan import Secrets
@@ -81,6 +88,7 @@ class EventLog:
         self._writing = writing
         self._clock = clock
         self._secrets = Secrets(secrets)
+        self._first_seq = 0
         self._head: Head | None = None
         self._summary = RunSummary(run_id=run_id)
 
@@ -90,6 +98,7 @@ class EventLog:
         store: Store | Path,
         run_id: str,
         *,
+        parent: Origin | None = None,
         clock: Callable[[], datetime] = now_utc,
         secrets: Collection[str] = (),
     ) -> "EventLog":
@@ -98,19 +107,29 @@ class EventLog:
         Args:
             store: the store, or its folder.
             run_id: a new id, as `fresh_run_id()` makes them.
+            parent: the event of another run that this one continues from; its first event is then
+                the `RunForked` that says so (P9).
             clock: gives each event its time.
             secrets: strings that must never be written.
 
         Raises:
             RunLocked: a live process is writing a run of that id.
             LogError: the store already holds a run of that id.
+            DamagedLog: the parent does not verify up to that event.
         """
         backend = as_store(store).backend
         begun = backend.names(events_prefix(checked_run_id(run_id)))
         if begun or read_anchor(backend, run_id) is not None:
             raise LogError(f"run {run_id} is already in the store")
         lease = backend.acquire(lease_key(run_id), this_process(clock()))
-        return cls(backend, run_id, lease=lease, writing=True, clock=clock, secrets=secrets)
+        log = cls(backend, run_id, lease=lease, writing=True, clock=clock, secrets=secrets)
+        try:
+            if parent is not None:
+                log._continue_from(parent)
+        except BaseException:
+            log.close()
+            raise
+        return log
 
     @classmethod
     def open(
@@ -227,16 +246,16 @@ class EventLog:
         try:
             self._backend.create(f"{blobs_prefix(self.run_id)}/{digest}", data)
         except AlreadyStored:
-            self.get_blob(digest)
+            read_blob(self._backend, self.run_id, digest)
         return digest
 
     def get_blob(self, digest: str) -> bytes:
-        """The blob with this SHA-256.
+        """The blob with this SHA-256, the run's own or one of a run it continues.
 
         Raises:
             DamagedLog: it is missing, or not what was stored.
         """
-        return read_blob(self._backend, self.run_id, digest)
+        return find_blob(self._backend, self._lineage(), digest)
 
     def anchor_head(self) -> None:
         """Anchor the last event outside the run's folder, durably (P2).
@@ -256,7 +275,20 @@ class EventLog:
                 f"run {self.run_id}: event {anchored.head.seq} is anchored already, this writer"
                 f" is at {self._head.seq}"
             )
-        write_anchor(self._backend, self.run_id, self._head, self._summary)
+        write_anchor(self._backend, self.run_id, self._first_seq, self._head, self._summary)
+
+    def compact(self) -> int:
+        """Puts the run's events into one segment; returns how many it had. For a finished run: the
+        head is anchored first.
+
+        Raises:
+            LogError: opened without the lease; or as `storage.compaction.compact`.
+        """
+        if self.lease is None:
+            raise LogError(f"run {self.run_id} is compacted by the holder of its lease only")
+        self.anchor_head()
+        with cycle_collection_paused():
+            return compact(self._backend, survey(self._backend, self.run_id))
 
     def close(self) -> None:
         """Give the lease back; the log can no longer be appended to."""
@@ -275,6 +307,11 @@ class EventLog:
     ) -> None:
         self.close()
 
+    def _lineage(self) -> list[str]:
+        if self.next_seq == self._first_seq and self._writing:
+            return [self.run_id]  # nothing is on disk yet
+        return [run_id for run_id, _ in lineage_of(self._backend, self.run_id)]
+
     def _must_write(self) -> None:
         if not self._writing:
             raise LogError(f"run {self.run_id} is not open for writing")
@@ -282,19 +319,37 @@ class EventLog:
     def _append(self, entries: list[Entry]) -> list[Envelope]:
         if not entries:
             return []
+        if self._first_seq == self.next_seq > 0 and not isinstance(entries[0].event, RunForked):
+            raise LogError(f"run {self.run_id} is a fork, and begins with RunForked")
         rows = self._sealed(entries)
         key = f"{events_prefix(self.run_id)}/{segment_name(self.next_seq)}"
         try:
             self._backend.create(key, encode(rows))
         except AlreadyStored as error:
-            raise StaleWriter(
-                f"run {self.run_id}: event {self.next_seq} was appended by another writer;"
-                " nothing was written",
-                hint="read the run again: its state has changed",
-            ) from error
+            raise self._overtaken() from error
+        if is_superseded(read_mark(self._backend, self.run_id), self.next_seq):
+            # The name was free because compaction took the segment that had it.
+            self._backend.remove([key])
+            raise self._overtaken()
         for (envelope, _), entry in zip(rows, entries, strict=True):
             self._advance(envelope, entry.event)
         return [row.envelope for row in rows]
+
+    def _overtaken(self) -> StaleWriter:
+        return StaleWriter(
+            f"run {self.run_id}: event {self.next_seq} was appended by another writer;"
+            " nothing was written",
+            hint="read the run again: its state has changed",
+        )
+
+    def _continue_from(self, parent: Origin) -> None:
+        extent = survey(self._backend, parent.run_id)
+        summary = self._summary
+        with cycle_collection_paused():
+            for envelope, event in records(self._backend, extent, last=parent.seq):
+                summary = summarise(summary, envelope, event)
+        self._head, self._first_seq = Head(seq=parent.seq, hash=parent.hash), parent.seq + 1
+        self._summary = summary
 
     def _sealed(self, entries: list[Entry]) -> list[Row]:
         seq = self.next_seq
@@ -327,29 +382,16 @@ class EventLog:
     def _catch_up(self, *, recover: bool) -> None:
         """Verify the run to its end and stand there; with `recover`, clear the way first."""
         extent = survey(self._backend, self.run_id)
+        self._first_seq = extent.first_seq
         recorded: list[str] = []
         for envelope, event in records(self._backend, extent):
             self._advance(envelope, event)
-            if isinstance(event, TailRecovered):
+            if isinstance(event, TailRecovered) and envelope.run_id == self.run_id:
                 recorded.extend(event.discarded)
         if not recover:
             return
+        finish_compaction(self._backend, extent)
         set_aside(self._backend, extent)
         self.recovered = unrecorded(self._backend, self.run_id, recorded)
         if self.recovered:
             self._append([Entry(TailRecovered(discarded=self.recovered))])
-
-
-def read_blob(backend: SegmentStore, run_id: str, digest: str) -> bytes:
-    """The blob of a run with this SHA-256.
-
-    Raises:
-        DamagedLog: it is missing, or not what was stored.
-    """
-    try:
-        data = backend.read(f"{blobs_prefix(run_id)}/{digest}")
-    except NotStored as error:
-        raise DamagedLog(f"run {run_id}: blob {digest} is missing") from error
-    if sha256_hex(data) != digest:
-        raise DamagedLog(f"run {run_id}: blob {digest} is not what was stored")
-    return data

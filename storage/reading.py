@@ -1,17 +1,21 @@
-"""Reading a run: every event checked against its chain, its columns and the anchored head."""
+"""Reading a run: every event checked against its chain, its columns and the anchored head.
+
+A forked run is read through: first its parent's events up to the fork, then its own.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from schemas.errors import DamagedLog, LogError, RunNotFound
+from schemas.errors import DamagedLog, RunNotFound
 from schemas.events import ZERO_HASH, Envelope, Event
 from storage.backends import NotStored, SegmentStore
 from storage.chain import flaw
 from storage.codec import event_of
 from storage.columns import HotColumns, hot_columns
-from storage.heads import Head, read_anchor
-from storage.layout import events_prefix, first_seq_of, segment_name
-from storage.segments import ForeignSegment, Row, TornSegment, decode
+from storage.compaction_mark import is_superseded, read_mark
+from storage.extent import Extent, Origin, read_segment, survey
+from storage.layout import segment_name
+from storage.segments import ForeignSegment, Row, TornSegment
 
 
 class BadEvent(DamagedLog):
@@ -29,63 +33,82 @@ class Record(NamedTuple):
     event: Event
 
 
-class Extent(NamedTuple):
-    """What lies in a run's folder."""
-
-    run_id: str
-    anchor: Head | None
-    segments: tuple[int, ...]
-    """First sequence number of each segment, in order, torn ones at the end left out."""
-    torn: tuple[str, ...]
-    """Segments at the end, beyond the anchored head, that are not whole: nobody was told that
-    their events are safe, or the disk lost them since."""
-
-
-def survey(backend: SegmentStore, run_id: str) -> Extent:
-    """Look at a run without reading it all: only segments at the end that may be torn.
-
-    Raises:
-        RunNotFound: the store holds no such run, or what a process killed before its first event
-            left of one.
-        DamagedLog: the events' folder holds a Parquet file that is not a segment.
-    """
-    # The anchor first: a writer appends, then anchors, so that read in this order the anchor can
-    # never be ahead of the segments seen.
-    anchored = read_anchor(backend, run_id)
-    anchor = anchored.head if anchored else None
-    segments = _segments(backend, run_id)
-    torn: list[str] = []
-    while segments and (anchor is None or segments[-1] > anchor.seq):
-        if not _is_torn(backend, run_id, segments[-1]):
-            break
-        torn.append(segment_name(segments.pop()))
-    if not segments and anchor is None:
-        raise RunNotFound(f"no run {run_id} in the store")
-    return Extent(run_id, anchor, tuple(segments), tuple(reversed(torn)))
-
-
-def records(backend: SegmentStore, extent: Extent) -> Iterator[Record]:
+def records(backend: SegmentStore, extent: Extent, *, last: int | None = None) -> Iterator[Record]:
     """Every event of a run, in order, each verified before it is handed out.
+
+    Args:
+        backend: where the run lies.
+        extent: of the run, as `survey` saw it.
+        last: number of the last event wanted; None: all there are.
 
     Raises:
         BadEvent: naming the first event that is missing, doubled, torn, foreign or changed.
         UnknownEvent: an event is newer than this Refold.
     """
+    prev_hash = ZERO_HASH
+    if extent.origin is not None:
+        cut = extent.origin.seq if last is None else min(last, extent.origin.seq)
+        yield from _inherited(backend, extent.run_id, extent.origin, cut)
+        prev_hash = extent.origin.hash
+    yield from _own(backend, extent, prev_hash, last)
+
+
+def _inherited(backend: SegmentStore, run_id: str, origin: Origin, last: int) -> Iterator[Record]:
+    parent = _parent(backend, run_id, origin)
+    hash_there = None
+    for record in records(backend, parent, last=last):
+        hash_there = record.envelope.hash
+        yield record
+    if last == origin.seq and hash_there != origin.hash:
+        raise BadEvent(
+            run_id, origin.seq + 1, f"does not continue event {origin.seq} of run {origin.run_id}"
+        )
+
+
+def _parent(backend: SegmentStore, run_id: str, origin: Origin) -> Extent:
+    try:
+        parent = survey(backend, origin.run_id)
+    except RunNotFound as error:
+        raise DamagedLog(
+            f"run {run_id} continues run {origin.run_id}, which is not in the store",
+            hint="bring that run's folder back: a fork shares its parent's events",
+        ) from error
+    # It must hold the event itself; this also ends any circle of runs that name each other.
+    if parent.first_seq > origin.seq:
+        raise BadEvent(run_id, origin.seq + 1, f"continues an event run {origin.run_id} has not")
+    return parent
+
+
+def _own(
+    backend: SegmentStore, extent: Extent, prev_hash: str, last: int | None
+) -> Iterator[Record]:
     run_id, anchor = extent.run_id, extent.anchor
-    seq, prev_hash = 0, ZERO_HASH
+    seq = extent.first_seq
     for first_seq in extent.segments:
+        if last is not None and seq > last:
+            return
         if first_seq > seq:
             raise BadEvent(run_id, seq, f"is missing; the next segment begins at {first_seq}")
         if first_seq < seq:
+            # The run may be compacted while it is read: then there was no mark a moment ago.
+            if is_superseded(extent.mark, first_seq) or is_superseded(
+                read_mark(backend, run_id), first_seq
+            ):
+                continue
             raise BadEvent(run_id, first_seq, "is there twice, in two segments")
-        for row in _rows(backend, run_id, first_seq):
+        for row in _rows(backend, extent, first_seq):
             yield _checked(row, run_id=run_id, seq=seq, prev_hash=prev_hash)
             prev_hash = row.envelope.hash
             if anchor is not None and anchor.seq == seq and anchor.hash != prev_hash:
                 raise BadEvent(run_id, seq, "is not the event that was anchored as the head")
             seq += 1
-    if anchor is not None and seq <= anchor.seq:
-        raise BadEvent(run_id, seq, f"is missing; the head was anchored at event {anchor.seq}")
+            if last is not None and seq > last:
+                return
+    due = anchor.seq if anchor is not None else -1
+    if seq <= due:
+        raise BadEvent(run_id, seq, f"is missing; the head was anchored at event {due}")
+    if last is not None and seq <= last:
+        raise BadEvent(run_id, seq, "is missing; a run that was forked from this one continues it")
 
 
 def _checked(row: Row, *, run_id: str, seq: int, prev_hash: str) -> Record:
@@ -107,45 +130,36 @@ def _column_difference(stored: HotColumns, expected: HotColumns) -> str:
     raise AssertionError("the columns are equal")
 
 
-def has_begun(backend: SegmentStore, run_id: str) -> bool:
-    """Whether a run's folder holds events or should: not what a process killed too early left."""
+def _rows(backend: SegmentStore, extent: Extent, first_seq: int) -> list[Row]:
+    """The events from `first_seq` on: its segment's, or, if the run was compacted since `extent`
+    was taken, those that its first segment has of them."""
+    run_id, name = extent.run_id, segment_name(first_seq)
     try:
-        survey(backend, run_id)
-    except RunNotFound:
-        return False
-    except LogError:
-        return True  # a damaged run is a run
-    return True
-
-
-def _segments(backend: SegmentStore, run_id: str) -> list[int]:
-    found = []
-    for name in backend.names(events_prefix(run_id)):
-        first_seq = first_seq_of(name)
-        if first_seq is not None:
-            found.append(first_seq)
-        elif name.endswith(".parquet"):
-            raise DamagedLog(f"run {run_id}: {name} lies among its segments and is not one")
-    return found
-
-
-def _is_torn(backend: SegmentStore, run_id: str, first_seq: int) -> bool:
-    try:
-        decode(backend.read(f"{events_prefix(run_id)}/{segment_name(first_seq)}"))
-    except (TornSegment, NotStored):
-        return True
-    except ForeignSegment:
-        return False
-    return False
-
-
-def _rows(backend: SegmentStore, run_id: str, first_seq: int) -> list[Row]:
-    name = segment_name(first_seq)
-    try:
-        return decode(backend.read(f"{events_prefix(run_id)}/{name}"))
+        try:
+            return read_segment(backend, run_id, first_seq)
+        except NotStored:
+            if not is_superseded(read_mark(backend, run_id), first_seq):
+                raise
+        return read_segment(backend, run_id, extent.first_seq)[first_seq - extent.first_seq :]
     except TornSegment as error:
         raise BadEvent(run_id, first_seq, f"segment {name} is torn ({error})") from error
     except ForeignSegment as error:
         raise BadEvent(run_id, first_seq, f"segment {name} is foreign: {error}") from error
     except NotStored as error:
         raise BadEvent(run_id, first_seq, f"segment {name} vanished while it was read") from error
+
+
+def lineage_of(backend: SegmentStore, run_id: str) -> list[tuple[str, int | None]]:
+    """The runs whose events make up `run_id`, itself first, its oldest ancestor last; with each the
+    number of its last event that belongs (None: all).
+
+    Raises:
+        RunNotFound, DamagedLog: one of them is not there or not readable.
+    """
+    extent = survey(backend, run_id)
+    chain: list[tuple[str, int | None]] = [(run_id, None)]
+    while extent.origin is not None:
+        origin = extent.origin
+        extent = _parent(backend, extent.run_id, origin)
+        chain.append((extent.run_id, origin.seq))
+    return chain

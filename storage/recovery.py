@@ -7,6 +7,7 @@ Nothing is deleted: leftovers move to `discarded/`. What lies there and is named
 from collections.abc import Iterable
 
 from storage.backends import NotStored, SegmentStore
+from storage.extent import Extent
 from storage.layout import (
     HEADS,
     TEMPORARY_PREFIX,
@@ -15,7 +16,6 @@ from storage.layout import (
     events_prefix,
     head_key,
 )
-from storage.reading import Extent
 
 
 def set_aside(backend: SegmentStore, extent: Extent) -> None:

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from schemas.errors import LogError
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.chain import flaw
 from storage.codec import event_of
+from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
-from storage.layout import events_prefix, first_seq_of, segment_name
-from storage.segments import ForeignSegment, TornSegment, decode
+from storage.reading import lineage_of, records
+from storage.segments import ForeignSegment, TornSegment
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
 
@@ -30,45 +31,45 @@ def summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     try:
         anchored = read_anchor(backend, run_id)
         known = anchored.known_summary() if anchored else None
-        summary = known or summary
-        prev_hash = anchored.head.hash if anchored and known else None
-        segments = _segments(backend, run_id)
-        for first_seq in segments:
-            if first_seq >= summary.events:
-                summary, prev_hash = _extended(backend, summary, first_seq, prev_hash)
+        if anchored is None or known is None:
+            summary = _from_the_start(backend, run_id)
+        elif not segments_of(backend, run_id):
+            raise LogError(f"run {run_id}, event {anchored.first_seq}: is missing")
+        else:
+            summary = _extended(backend, known, anchored.head.hash)
     except LogError as error:
         return summary.model_copy(update={"status": "damaged", "problem": str(error)})
-    if anchored is not None and (not segments or summary.events <= anchored.head.seq):
-        missing = summary.events if segments else 0
-        problem = f"event {missing} is missing; event {anchored.head.seq} was anchored"
+    if anchored is not None and summary.events <= anchored.head.seq:
+        problem = f"event {summary.events} is missing; event {anchored.head.seq} was anchored"
         return summary.model_copy(update={"status": "damaged", "problem": problem})
     return summary
 
 
-def _segments(backend: SegmentStore, run_id: str) -> list[int]:
-    names = backend.names(events_prefix(run_id))
-    return [seq for name in names if (seq := first_seq_of(name)) is not None]
+def _from_the_start(backend: SegmentStore, run_id: str) -> RunSummary:
+    """From every event: nothing usable is anchored yet."""
+    extent = survey(backend, run_id)
+    summary = RunSummary(run_id=lineage_of(backend, run_id)[-1][0])
+    for envelope, event in records(backend, extent):
+        summary = summarise(summary, envelope, event)
+    return summary
 
 
-def _extended(
-    backend: SegmentStore, summary: RunSummary, first_seq: int, prev_hash: str | None
-) -> tuple[RunSummary, str | None]:
-    """`summary` with one more segment, and its last hash; a torn one adds nothing: resuming will
-    set it aside. `prev_hash`: what the segment follows; None: that was not read."""
-    data = backend.read(f"{events_prefix(summary.run_id)}/{segment_name(first_seq)}")
-    try:
-        rows = decode(data)
-    except TornSegment:
-        return summary, prev_hash
-    except ForeignSegment as error:
-        raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
-    for envelope, _ in rows:
-        seq = summary.events
-        if envelope.seq > seq:
-            raise LogError(f"run {summary.run_id}, event {seq}: is missing")
-        before = envelope.prev_hash if prev_hash is None else prev_hash
-        problem = flaw(envelope, run_id=summary.run_id, seq=seq, prev_hash=before)
-        if problem is not None:
-            raise LogError(f"run {summary.run_id}, event {seq}: {problem}")
-        summary, prev_hash = summarise(summary, envelope, event_of(envelope)), envelope.hash
-    return summary, prev_hash
+def _extended(backend: SegmentStore, summary: RunSummary, prev_hash: str) -> RunSummary:
+    """`summary`, whose last event has the hash `prev_hash`, with the segments after it; a torn one
+    adds nothing: resuming sets it aside."""
+    for first_seq in segments_of(backend, summary.run_id):
+        if first_seq < summary.events:
+            continue
+        try:
+            rows = read_segment(backend, summary.run_id, first_seq)
+        except TornSegment:
+            continue
+        except (ForeignSegment, NotStored) as error:
+            raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
+        for envelope, _ in rows:
+            seq = summary.events
+            problem = flaw(envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash)
+            if problem is not None:
+                raise LogError(f"run {summary.run_id}, event {seq}: {problem}")
+            summary, prev_hash = summarise(summary, envelope, event_of(envelope)), envelope.hash
+    return summary

@@ -11,13 +11,16 @@ from typing import Literal, NamedTuple
 
 from schemas.evaluation import Evaluation
 from schemas.events import (
+    LLMCalled,
     RoundFinished,
     RoundStarted,
     RunFinished,
+    RunForked,
     RunInterrupted,
     RunResumed,
     RunStarted,
     TailRecovered,
+    TrialInvalidated,
     TrialProposed,
     TrialRejected,
     TrialScored,
@@ -40,6 +43,8 @@ class Trial:
     rejected: TrialRejected | None = None
     scored: TrialScored | None = None
     decided_at: datetime | None = None
+    invalidated: TrialInvalidated | None = None
+    """Set when its score was found wrong: it can no longer win."""
 
     @property
     def status(self) -> TrialStatus:
@@ -57,8 +62,10 @@ class Trial:
 
     @property
     def score(self) -> float | None:
-        """Tokens/s/GPU if the trial may win: scored, legal and fitting. Else None."""
-        return None if self.scored is None else eligible(self.scored.evaluation)
+        """Tokens/s/GPU if the trial may win: scored, legal, fitting, not invalidated. Else None."""
+        if self.scored is None or self.invalidated is not None:
+            return None
+        return eligible(self.scored.evaluation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,27 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a language model."""
+
+    event: LLMCalled
+    run_id: str
+    """The run whose blobs hold the request and the answer."""
+    at: datetime
+    round: int | None
+
+
+class ForkPoint(NamedTuple):
+    """Where a run of the lineage began: its first event, and what it says."""
+
+    run_id: str
+    seq: int
+    event: RunForked
+    rounds: int
+    """Rounds it has from its parent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
     """What the run used of its budget, over all its processes. Rejections cost no call."""
 
@@ -99,6 +127,10 @@ class Spent:
     """Of those, measured."""
     rounds: int = 0
     """Rounds begun by another proposer than "seed"."""
+    llm_calls: int = 0
+    llm_tokens: int = 0
+    """Tokens sent and received, as far as they were reported."""
+    llm_cost_usd: float = 0.0
     wall_clock_s: float = 0.0
     """Seconds from the start, or each resumption, to the last event before the next."""
 
@@ -114,7 +146,11 @@ class Conservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a run knows as of event `head_seq`."""
+    """What a run knows as of event `head_seq`.
+
+    A fork that inherits knows what its parent knew at the fork. One that does not begins anew, with
+    the parent's candidates `carried` over.
+    """
 
     run_id: str
     head_seq: int
@@ -137,6 +173,14 @@ class State:
     spent: Spent
     in_flight: tuple[int, ...]
     """Trials proposed and not yet decided."""
+    stop: str | None = None
+    """Which budget the clock found spent, in words."""
+    calls: tuple[Call, ...] = ()
+    """Every call of a language model, in order."""
+    forks: tuple[ForkPoint, ...] = ()
+    """Where the runs of this one's lineage began, oldest first; empty: it was never forked."""
+    carried: tuple[Trial, ...] = ()
+    """Trials of the parent, as it knew them, whose candidates are to be asked again."""
 
     @property
     def open_round(self) -> Round | None:
@@ -144,6 +188,11 @@ class State:
         if self.rounds and self.rounds[-1].finished is None:
             return self.rounds[-1]
         return None
+
+    @property
+    def own_rounds(self) -> tuple[Round, ...]:
+        """The rounds since the last fork."""
+        return self.rounds[self.forks[-1].rounds :] if self.forks else self.rounds
 
     @property
     def best(self) -> Trial | None:
@@ -178,23 +227,3 @@ class State:
         scored = [(t.score, t) for t in self.trials.values()]
         ranked = [(rank(t.number, score), t) for score, t in scored if score is not None]
         return [trial for _, trial in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def remaining_plan(state: State, planned: list[str]) -> list[int]:
-    """Positions in `planned` (trial ids, in order) that the open round has not proposed yet.
-
-    A plan is recomputed on resume, not recorded: it is a function of the run's spec. Every
-    position is returned when no round is open.
-    """
-    current = state.open_round
-    proposed = [state.trials[n].proposed.trial_id for n in current.trials] if current else []
-    left: dict[str, int] = {}
-    for trial_id in proposed:
-        left[trial_id] = left.get(trial_id, 0) + 1
-    remaining = []
-    for position, trial_id in enumerate(planned):
-        if left.get(trial_id, 0):
-            left[trial_id] -= 1
-        else:
-            remaining.append(position)
-    return remaining

@@ -10,8 +10,8 @@ from schemas.errors import RunNotFound, UserError
 from storage.backends import SegmentStore
 from storage.backends.local import LocalDisk
 from storage.evaluation_cache import EvaluationCache
+from storage.extent import has_begun
 from storage.layout import HEADS, RUNS, run_of_folder, run_of_head
-from storage.reading import has_begun
 
 DEFAULT_STORE = "./.refold"
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://")

@@ -9,9 +9,11 @@ from schemas.events import (
     Event,
     RoundStarted,
     RunFinished,
+    RunForked,
     RunInterrupted,
     RunResumed,
     RunStarted,
+    TrialInvalidated,
     TrialProposed,
     TrialRejected,
     TrialScored,
@@ -19,7 +21,7 @@ from schemas.events import (
 from schemas.model import FrozenModel
 from storage.ranking import eligible, rank
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 """Raised whenever `RunSummary` or `summarise` changes: older cached summaries are then rebuilt."""
 
 RunStatus = Literal["empty", "open", "interrupted", "finished", "damaged"]
@@ -54,6 +56,10 @@ class RunSummary(FrozenModel):
     why: str | None = None
     """Why the run finished or was interrupted."""
     problem: str | None = None
+    parent: str | None = None
+    """The run it was forked from."""
+    parent_seq: int | None = None
+    """The parent's last event that it shares."""
 
 
 def summarise(summary: RunSummary, envelope: Envelope, event: Event) -> RunSummary:
@@ -61,16 +67,14 @@ def summarise(summary: RunSummary, envelope: Envelope, event: Event) -> RunSumma
     update: dict[str, Any] = {"events": envelope.seq + 1, "last_at": envelope.at}
     match event:
         case RunStarted():
+            update |= _spec(event, envelope)
+        case RunForked():
+            update |= _spec(event.spec, envelope) | _fork(summary, envelope, event)
+        case TrialInvalidated():
             update |= {
-                "status": "open",
-                "workload_name": event.workload_name,
-                "cluster_name": event.cluster_name,
-                "workload_blob": event.workload_blob,
-                "cluster_blob": event.cluster_blob,
-                "out_dir": event.out_dir,
-                "refold_version": event.refold_version,
-                "signature": event.signature,
-                "started_at": envelope.at,
+                "best_trial": event.incumbent,
+                "best_trial_id": event.incumbent_trial_id,
+                "best_tokens_per_s_per_gpu": event.incumbent_tokens_per_s_per_gpu,
             }
         case RoundStarted():
             update["rounds"] = summary.rounds + 1
@@ -90,6 +94,35 @@ def summarise(summary: RunSummary, envelope: Envelope, event: Event) -> RunSumma
         case _:
             pass
     return summary.model_copy(update=update)
+
+
+def _spec(spec: RunStarted, envelope: Envelope) -> dict[str, Any]:
+    return {
+        "status": "open",
+        "workload_name": spec.workload_name,
+        "cluster_name": spec.cluster_name,
+        "workload_blob": spec.workload_blob,
+        "cluster_blob": spec.cluster_blob,
+        "out_dir": spec.out_dir,
+        "refold_version": spec.refold_version,
+        "signature": spec.signature,
+        "started_at": envelope.at,
+    }
+
+
+def _fork(summary: RunSummary, envelope: Envelope, event: RunForked) -> dict[str, Any]:
+    """A fork counts what it inherits as its own; one that does not inherit counts from nothing."""
+    changes: dict[str, Any] = {
+        "run_id": envelope.run_id,
+        "why": None,
+        "parent": event.parent,
+        "parent_seq": event.parent_seq,
+    }
+    if event.inherits:
+        return {**changes, "rejected": summary.rejected - len(event.reopened)}
+    counts = ("rounds", "proposed", "rejected", "scored")
+    best = ("best_trial", "best_trial_id", "best_tokens_per_s_per_gpu")
+    return changes | dict.fromkeys(counts, 0) | dict.fromkeys(best)
 
 
 def _best(summary: RunSummary, envelope: Envelope, event: TrialScored) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
-from schemas.events import Event
 from schemas.model import FrozenModel
 from storage.backends import SegmentStore
+from storage.blobs import blobs_of, read_blob
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
+from storage.extent import Extent, survey
 from storage.folding import fold_records
 from storage.heads import AnchoredHead, read_anchor
-from storage.log import read_blob
-from storage.reading import BadEvent, Extent, Record, records, survey
+from storage.reading import BadEvent, Record, records
 from storage.run_ids import checked_run_id
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
@@ -47,6 +47,8 @@ def verify(store: Store | Path, run_id: str) -> Report:
     """Re-derive chain, hot columns, order, schema versions, canonical form, fold, the anchored
     summary and blobs.
 
+    A fork is verified through: with the events and blobs it has from the runs above it.
+
     Raises:
         RunNotFound: the store holds no such run.
     """
@@ -78,9 +80,9 @@ class _Check:
         self._backend = backend
         self._extent = extent
         self._anchored = anchored
-        self._summary = RunSummary(run_id=extent.run_id)
-        """Of the events up to the anchored head."""
-        self._blobs: dict[str, int] = {}
+        self._summary: RunSummary | None = None
+        """Of the events up to the anchored head; None: there was none yet."""
+        self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
         self.events = 0
@@ -92,9 +94,10 @@ class _Check:
             if canonical(json.loads(envelope.payload)) != envelope.payload:
                 raise BadEvent(envelope.run_id, envelope.seq, "its payload is not canonical JSON")
             for digest in blobs_of(event):
-                self._blobs.setdefault(digest, envelope.seq)
+                self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
             if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
-                self._summary = summarise(self._summary, envelope, event)
+                before = self._summary or RunSummary(run_id=envelope.run_id)
+                self._summary = summarise(before, envelope, event)
             yield record
             self.events += 1
             self._head_hash = envelope.hash
@@ -102,21 +105,20 @@ class _Check:
     def summary(self) -> None:
         """The summary in the anchor is that of the events up to it."""
         known = self._anchored.known_summary() if self._anchored else None
-        if known is not None and known != self._summary:
-            seq = self._summary.events - 1
+        if self._summary is not None and known not in (None, self._summary):
             raise BadEvent(
-                self._extent.run_id, seq, "is anchored with a summary that is not the run's"
+                self._extent.run_id,
+                self._summary.events - 1,
+                "is anchored with a summary that is not the run's",
             )
 
     def blobs(self) -> None:
         """Every blob an event refers to is there and is what its name says."""
-        for digest, seq in self._blobs.items():
+        for (run_id, digest), seq in self._blobs.items():
             try:
-                read_blob(self._backend, self._extent.run_id, digest)
+                read_blob(self._backend, run_id, digest)
             except DamagedLog as error:
-                raise BadEvent(
-                    self._extent.run_id, seq, f"refers to a bad blob ({error})"
-                ) from error
+                raise BadEvent(run_id, seq, f"refers to a bad blob ({error})") from error
             self._good_blobs += 1
 
     def report(self, problem: str | None, first_bad: int | None) -> Report:
@@ -135,15 +137,3 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
-
-
-def blobs_of(event: Event) -> list[str]:
-    """Hashes of the blobs an event refers to: its fields named `…_blob` and `…_blobs`."""
-    found: list[str] = []
-    for name in type(event).model_fields:
-        value = getattr(event, name)
-        if name.endswith("_blob") and isinstance(value, str):
-            found.append(value)
-        elif name.endswith("_blobs") and isinstance(value, dict):
-            found.extend(value.values())
-    return found

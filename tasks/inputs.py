@@ -116,9 +116,9 @@ def resolve_pair(
         cluster=resolved.cluster,
         search=resolved.search.model_copy(update={**changes, "budget": budget}),
         warnings=(*job.warnings, *resolved.warnings),
-        files={**_texts_of(job), **resolved.files},
+        files={**texts_of(job), **resolved.files},
         llm_model=resolved.llm.model,
-        known_secrets=secrets_in(environment) | _key_of(resolved.llm),
+        known_secrets=secrets_in(environment) | key_of(resolved.llm),
     )
 
 
@@ -154,11 +154,12 @@ def _texts_at(values: Any, keys: SettingPath) -> list[str]:
     return [str(item) for item in (values if isinstance(values, list) else [values])]
 
 
-def _key_of(llm: LlmSettings) -> frozenset[SecretStr]:
+def key_of(llm: LlmSettings) -> frozenset[SecretStr]:
+    """The API key of a cluster file, if it has one."""
     return frozenset() if llm.api_key is None else frozenset({llm.api_key})
 
 
-def _texts_of(workload: Workload) -> dict[str, str]:
+def texts_of(workload: Workload) -> dict[str, str]:
     """The user's own files behind a workload, without secrets; shipped presets have a version."""
     own = [label for label in workload.files if not label.startswith(SHIPPED)]
     texts = {}

@@ -101,7 +101,7 @@ def tune(
     if dry_run and mode not in ("dry", None):
         raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
     _refuse_what_is_not_there(profiling_mode, search, llm, agent_only=agent_only)
-    _refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))
+    refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))
     request = TuneRequest(
         workload=workload,
         target_cluster=target_cluster,
@@ -143,7 +143,7 @@ def _run(
     run_search(request, prefect=prefect, as_json=as_json)
 
 
-def _refuse_names_that_are_not_text(*paths: Path) -> None:
+def refuse_names_that_are_not_text(*paths: Path) -> None:
     """A run records the names of its inputs, in UTF-8; other bytes it could not write down."""
     for path in paths:
         try:

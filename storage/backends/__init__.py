@@ -4,10 +4,11 @@ A backend keeps values under keys (paths with forward slashes) and promises:
 
 B1 a key that `create` made holds all of its bytes, or does not exist: never a part of them.
 B2 of several `create` calls for one key exactly one succeeds; the others write nothing.
-B3 when `create`, `replace` or `move` returns, its effect survives a power cut.
+B3 when `create`, `replace`, `move` or `remove` returns, its effect survives a power cut.
 B4 a writer killed at any instant leaves at most something that `leftovers` lists.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from storage.backends.lease import Lease, Owner
@@ -50,6 +51,13 @@ class SegmentStore(Protocol):
 
         Raises:
             NotStored: there is nothing under `key`.
+        """
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete what is under `keys`, durably. Removing what is not there is no error.
+
+        Raises:
+            StoreRefused: one cannot be removed; it and those after it may still be there.
         """
 
     def leftovers(self, prefix: str) -> list[str]:

@@ -8,7 +8,7 @@ that had to be made is fsynced into its parent first.
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -90,6 +90,20 @@ class LocalDisk:
             raise StoreRefused(f"{old}: cannot be moved: {error.strerror}") from error
         self._sync_folder(new.parent)
         self._sync_folder(old.parent)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """See `SegmentStore.remove`."""
+        paths = [self.root / key for key in keys]
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                raise StoreRefused(f"{path}: cannot be removed: {error.strerror}") from error
+        for folder in {path.parent for path in paths}:
+            if folder.is_dir():
+                self._sync_folder(folder)
 
     def acquire(self, key: str, owner: Owner) -> LocalLease:
         """See `SegmentStore.acquire`."""

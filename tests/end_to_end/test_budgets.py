@@ -18,6 +18,7 @@ def searched(folder: Path, **budget: Any) -> Uninterrupted:
     folder.mkdir(exist_ok=True)
     workload, cluster = write_inputs(folder, optimization={"budget": budget})
     request = TuneRequest(
+        out_dir=folder / "out",
         workload=workload,
         target_cluster=cluster,
         store=str(folder / "store"),

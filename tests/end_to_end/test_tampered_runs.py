@@ -24,6 +24,9 @@ READING: dict[str, tuple[str, ...]] = {
     "show --events": ("show", "latest", "--events"),
     "export": ("export", "latest", "--out-dir", "out"),
     "resume": ("resume", "latest", "--out-dir", "out", "--no-prefect"),
+    "fork": ("fork", "latest", "--out-dir", "out", "--no-prefect"),
+    "replay": ("replay", "latest"),
+    "replay --verify": ("replay", "latest", "--verify"),
 }
 """Every verb that reads a run; besides `verify`, `runs` and `tune --resume`."""
 
@@ -196,7 +199,7 @@ def test_a_missing_head_is_warned_of_by_every_verb_that_reads_the_run(run: Run, 
     assert (answer.code, warning in answer.out) == (0, True)
     for verb in READING.values():
         shutil.rmtree(run.store / "heads")
-        answer = refold(*verb)
+        answer = refold(verb[0], run.run_id, *verb[2:])
         assert answer.code == 0
         assert f"warning: run {run.run_id}: {warning}" in answer.err
         (run.store / "heads").mkdir(exist_ok=True)

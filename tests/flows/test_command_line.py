@@ -26,6 +26,11 @@ OFFERED = {
         "--memory-regime", "--json",
     ],
     "resume": ["RUN", "--store", "--out-dir", "--prefect", "--no-prefect", "--json"],
+    "fork": [
+        "RUN", "--at-round", "--at-trial", "--at-event", "--workload", "--target-cluster", "--set",
+        "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", "--prefect",
+        "--no-prefect", "--json",
+    ],
     "check": [*FILES, "--set"],
     "axes": [*FILES, "--why"],
     "workloads": ["DIR", "--model-path", "--json"],
@@ -38,6 +43,7 @@ OFFERED = {
     "show": ["RUN", "--store", "--events", "--json"],
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
+    "replay": ["RUN", "--at-round", "--at-trial", "--at-event", "--verify", "--store", "--json"],
     "placement": [*FILES, "--set"],
     "collective": [
         "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",

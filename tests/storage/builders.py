@@ -124,6 +124,7 @@ def proposed(number: int, *, rule: str = "recompute", tag: str = "") -> TrialPro
         rule="baseline" if number == 0 else rule,
         why=f"candidate {number}",
         tag=tag or f"gbs{trial.gbs}",
+        call=None,
     )
 
 

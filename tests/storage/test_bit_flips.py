@@ -15,13 +15,13 @@ FLIPS = 250
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A run in two segments, the second as large as one of a search, and with two blobs."""
+    """A finished run, compacted, with two blobs."""
     with EventLog.create(tmp_path, RUN, clock=Clock()) as log:
         blobs = {name: log.put_blob(name.encode() * 20) for name in ("workload", "cluster")}
         spec = started(workload_blob=blobs["workload"], cluster_blob=blobs["cluster"])
         rest = [entry for batch in whole_run(3)[1:] for entry in batch]
         write(log, [[Entry(spec)], rest])
-        log.anchor_head()
+        log.compact()
     return tmp_path
 
 

@@ -52,7 +52,7 @@ def test_any_changed_field_is_a_flaw() -> None:
         "run_id": "another",
         "seq": 8,
         "type": "RunFinished",
-        "schema_version": 2,
+        "schema_version": 0,
         "round": 2,
         "trial": 3,
         "at": START + timedelta(microseconds=1),

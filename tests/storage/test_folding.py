@@ -15,7 +15,7 @@ from schemas.events import (
     RunResumed,
     TailRecovered,
 )
-from storage import Entry, State, fold, remaining_plan
+from storage import Entry, State, fold
 from storage.chain import seal
 from storage.summary import RunSummary, summarise
 from tests.storage.builders import (
@@ -29,7 +29,6 @@ from tests.storage.builders import (
     round_started,
     scored,
     started,
-    trial_number,
     whole_run,
 )
 
@@ -319,17 +318,3 @@ def test_notes_and_recoveries_may_follow_the_finish() -> None:
     state = fold(recorded([*flat(whole_run(1)), *late]))
     assert state.finished is not None
     assert state.notes[-1].text == "late"
-
-
-def test_p5_what_is_left_of_a_plan_is_what_the_open_round_has_not_proposed() -> None:
-    state = state_of(P0, S0, Entry(proposed(1), 0, 1), Entry(proposed(2), 0, 2))
-    assert state.in_flight == (1, 2)
-    plan = [trial_number(n).trial_id for n in range(9)]
-    assert remaining_plan(state, plan) == [3, 4, 5, 6, 7, 8]
-    after = state_of(P0, S0, Entry(round_finished(0), 0))
-    assert remaining_plan(after, plan) == list(range(9))
-
-
-def test_p5_a_plan_may_hold_one_configuration_twice() -> None:
-    twice = [trial_number(0).trial_id, trial_number(1).trial_id, trial_number(0).trial_id]
-    assert remaining_plan(state_of(P0, S0), twice) == [1, 2]

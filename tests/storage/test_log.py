@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import DamagedLog, LogError, RunNotFound, StaleWriter, UnknownEvent
-from schemas.events import NoteTaken
+from schemas.events import SCHEMA_VERSION, NoteTaken
 from storage import Entry, EventLog, Store
 from storage.backends.local import LocalDisk
 from storage.canonical import sha256_hex
@@ -37,7 +37,7 @@ def test_p1_events_are_numbered_without_gaps_in_the_order_appended(tmp_path: Pat
     assert [e.seq for e in envelopes] == list(range(len(envelopes)))
     assert [e.type for e in envelopes] == [entry.event.type for b in batches for entry in b]
     assert {e.run_id for e in envelopes} == {RUN}
-    assert {e.schema_version for e in envelopes} == {1}
+    assert {e.schema_version for e in envelopes} == {SCHEMA_VERSION}
 
 
 def test_append_returns_what_read_finds(tmp_path: Path) -> None:
@@ -222,8 +222,9 @@ def rewrite(root: Path, index: int, changes: dict[str, object]) -> None:
 
 def test_a_newer_schema_version_is_refused_by_name(tmp_path: Path) -> None:
     written(tmp_path, [[Entry(started())], [NOTE]], anchor=False)
-    rewrite(tmp_path, 1, {"schema_version": 2})
-    with pytest.raises(UnknownEvent, match=r"event 1: NoteTaken has schema version 2.*up to 1"):
+    rewrite(tmp_path, 1, {"schema_version": SCHEMA_VERSION + 1})
+    words = rf"event 1: NoteTaken has schema version {SCHEMA_VERSION + 1}.*up to {SCHEMA_VERSION}"
+    with pytest.raises(UnknownEvent, match=words):
         EventLog.open(tmp_path, RUN).read()
 
 

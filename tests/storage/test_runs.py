@@ -120,7 +120,7 @@ def test_a_run_whose_segments_are_all_gone_is_listed_as_damaged(tmp_path: Path) 
     for path in segments(tmp_path):
         path.unlink()
     (run,) = list_runs(tmp_path)
-    assert (run.status, run.problem) == ("damaged", "event 0 is missing; event 7 was anchored")
+    assert (run.status, run.problem) == ("damaged", f"run {RUN}, event 0: is missing")
 
 
 def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def trial(number: int, needs_gb: float | None, code: str = "does_not_fit") -> Tr
         rule="test",
         why="a test asks",
         tag="t",
+        call=None,
     )
     rejected = TrialRejected(
         trial_id=seed.trial_id, code=code, reason=f"because of {code}", evaluation=memory

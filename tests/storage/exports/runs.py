@@ -52,6 +52,7 @@ def trial_entries(number: int, changes: dict[str, Any], verdict: dict[str, Any])
         rule="baseline" if number == 0 else "neighbour",
         why=f"candidate {number}",
         tag=f"tp{config.tp}_pp{config.pp}",
+        call=None,
     )
     result = evaluation(config, **verdict)
     if code is None:

@@ -1,0 +1,32 @@
+"""Old events read as today's: pure functions, one per step of the payload schema, chained (P10).
+
+An event on disk is never rewritten: it keeps its bytes, its version and its hash, and is lifted
+each time it is read. A step is never changed once a log was written under it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from schemas.events import SCHEMA_VERSION
+
+Payload = dict[str, Any]
+Upcaster = Callable[[str, Payload], Payload]
+"""From an event's type and its payload under version v to its payload under v + 1."""
+
+
+def to_version_2(event_type: str, payload: Payload) -> Payload:
+    """Version 2 has language models: a proposal says which call it came from. Before, none did."""
+    if event_type == "TrialProposed":
+        return {**payload, "call": None}
+    return payload
+
+
+UPCASTERS: dict[int, Upcaster] = {1: to_version_2}
+"""The step from each older version to the next."""
+
+
+def upcast(event_type: str, version: int, payload: Payload) -> Payload:
+    """`payload`, written under `version`, as this Refold would have written it."""
+    for step in range(version, SCHEMA_VERSION):
+        payload = UPCASTERS[step](event_type, payload)
+    return payload
