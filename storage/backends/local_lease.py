@@ -8,28 +8,18 @@ name stands in a second file.
 
 import fcntl
 import os
-import socket
 import time
-from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from schemas.errors import RunLocked, StoreRefused
-from storage.backends.lease import Owner
+from storage.backends.lease import Owner, locked
+from storage.backends.process import has_died
 
 NAMING_TIMEOUT_S = 2.0
 """How long a process that finds the lock taken waits for its holder to have written its name."""
 _NAMING_STEP_S = 0.01
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def this_process(since: datetime) -> Owner:
-    """The owner record of the running process."""
-    pid = os.getpid()
-    return Owner(
-        pid=pid, process_started=_process_started(pid), host=socket.gethostname(), since=since
-    )
 
 
 class LocalLease:
@@ -42,6 +32,9 @@ class LocalLease:
         self._record = record
         self.owner = owner
         self.took_over = took_over
+
+    def check(self) -> None:
+        """See `Lease.check`: nobody takes a lock over while this process lives."""
 
     def release(self) -> None:
         """Remove the record, then unlock. The lock file stays: removing it would race."""
@@ -60,8 +53,8 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         StoreRefused: the lock file cannot be made.
     """
     before = _read(record)
-    if before is not None and _same_process(before, owner):
-        raise _locked(what, before)
+    if before is not None and before.is_same_process(owner):
+        raise locked(what, before)
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -100,18 +93,9 @@ def _lock(descriptor: int, record: Path, what: str) -> None:
             return
         except (BlockingIOError, PermissionError) as error:
             holder = _read(record)
-            named = holder is not None and holder.process_started == _process_started(holder.pid)
-            if named or time.monotonic() > until:
-                raise _locked(what, holder) from error
+            if (holder is not None and not has_died(holder)) or time.monotonic() > until:
+                raise locked(what, holder) from error
         time.sleep(_NAMING_STEP_S)
-
-
-def _locked(what: str, holder: Owner | None) -> RunLocked:
-    if holder is None:
-        return RunLocked(f"{what} is held by another process that took it a moment ago")
-    return RunLocked(
-        f"{what} is held by {holder.words}", hint="wait for that process, or stop it and try again"
-    )
 
 
 def _read(record: Path) -> Owner | None:
@@ -120,20 +104,3 @@ def _read(record: Path) -> Owner | None:
         return Owner.model_validate_json(record.read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def _same_process(left: Owner, right: Owner) -> bool:
-    return (left.pid, left.process_started, left.host) == (
-        right.pid,
-        right.process_started,
-        right.host,
-    )
-
-
-def _process_started(pid: int) -> str:
-    """Which boot, and clock ticks from it to a process's start; empty where there is no /proc."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return f"{_BOOT_ID.read_text().strip()} {stat.rpartition(')')[2].split()[19]}"
-    except OSError:
-        return ""
