@@ -15,6 +15,7 @@ import argparse
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ class Tally:
     twice: int = 0
     unreadable: int = 0
     recoveries: int = 0
-    resumes_failed: int = 0
+    failed: int = 0
     ended_differently: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -123,12 +124,11 @@ def start(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, cwd=ROOT, env=env, stdout=answer, stderr=progress)
 
 
-def killed(search: Search, way: str, chooser: random.Random, life_s: float, changes: int) -> bool:
-    """Starts a process and kills it; False when it came to its end before that."""
+def ends(search: Search, way: str, chooser: random.Random, life_s: float, changes: int) -> int:
+    """Starts a process and kills it, unless it ends before that; its exit code."""
     (search.folder / "acknowledged").unlink(missing_ok=True)
     if way == BEFORE_A_CALL:
-        process = start(search.driver(chooser.randint(1, changes)), search.folder)
-        return process.wait() != 0
+        return start(search.driver(chooser.randint(1, changes)), search.folder).wait()
     process = start(search.command(), search.folder)
     if way == AT_A_TIME:
         wait_s = chooser.uniform(0, life_s)
@@ -138,10 +138,10 @@ def killed(search: Search, way: str, chooser: random.Random, life_s: float, chan
         while process.poll() is None and _lines(search) < lines:
             time.sleep(0.0005)
     try:
-        return process.wait(wait_s) != 0
+        return process.wait(wait_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait() != 0
+        return process.wait()
 
 
 def _lines(search: Search) -> int:
@@ -223,15 +223,19 @@ def campaign(folder: Path, kills: int, seed: int, mode: str, seed_budget: int) -
         search = Search(folder / f"search-{tally.searches}", mode, seed_budget)
         search.folder.mkdir()
         tally.searches += 1
+        code = 0
         while tally.total < kills:
             way = WAYS[tally.total % len(WAYS)]
-            if not killed(search, way, chooser, life_s, changes):
+            code = ends(search, way, chooser, life_s, changes)
+            if code != -signal.SIGKILL:
                 break
             tally.kills[way, doing(search, way)] += 1
             check(search, tally)
-        if start(search.command(), search.folder).wait() != 0:
-            tally.resumes_failed += 1
-            tally.problems.append((search.folder / "progress").read_text())
+        if code in (0, -signal.SIGKILL):
+            code = start(search.command(), search.folder).wait()
+        if code != 0:
+            tally.failed += 1
+            tally.problems.append(f"exit {code}: {(search.folder / 'progress').read_text()}")
             continue
         check(search, tally)
         tally.recoveries += len(search.log().state().recoveries)
@@ -255,7 +259,7 @@ def show(tally: Tally, seed: int) -> None:
         "acknowledged events lost": tally.lost,
         "events or trials recorded twice": tally.twice,
         "logs that could not be read": tally.unreadable,
-        "resumes that failed": tally.resumes_failed,
+        "processes that failed": tally.failed,
         "searches that ended differently": tally.ended_differently,
     }
     print(f"\n| with --seed {seed} | count |\n|---|---|")
@@ -278,7 +282,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         tally = campaign(folder, asked.kills, asked.seed, asked.mode, asked.seed_budget)
     show(tally, asked.seed)
-    wrong = (tally.lost, tally.twice, tally.unreadable, tally.resumes_failed)
+    wrong = (tally.lost, tally.twice, tally.unreadable, tally.failed)
     return int(any(wrong) or tally.ended_differently > 0)
 
 
