@@ -48,6 +48,8 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     Raises:
         DamagedLog: a file the run was started with is missing or changed in the store.
     """
+    for digest in spec.input_blobs.values():
+        log.get_blob(digest)
     workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
     cluster = Cluster.model_validate_json(log.get_blob(spec.cluster_blob))
     found = search_differences(spec.search, inputs.search)

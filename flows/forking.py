@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flows.artefacts import keep_caches_under, warn_if_unanchored, write_artefacts
+from flows.artefacts import keep_caches_under, warn_if_unanchored
 from flows.differences import all_differences, scores_survive
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
@@ -59,9 +59,9 @@ def fork(
     out_dir = request.out_dir or DEFAULT_OUT_DIR / f"{inputs.cluster.name}-{run_id}"
     with held(out_dir), shielded() as shield:
         watch = Watch(shield, listeners)
-        ledger = _begin(store, run_id, origin, known, (before, inputs), asked, out_dir, watch)
-        search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
+        pair = (before, inputs)
+        with _begin(store, run_id, origin, known, pair, asked, out_dir, watch) as ledger:
+            search_to_the_end(ledger, inputs, store, out_dir, stage)
     return run_id
 
 

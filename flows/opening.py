@@ -118,11 +118,8 @@ def inputs_of_spec(log: EventLog, spec: RunStarted) -> Inputs:
     )
 
 
-def reopen_run(
-    store: Store, run_id: str, inputs: Inputs, watch: Watch, llm: LlmPlan | None = None
-) -> Ledger:
-    """An unfinished run, resumed: RunResumed is on disk. A finished one is opened as it is, unless
-    a language model is to go on (`llm`), or the one it asked was not to be had.
+def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledger:
+    """A run, opened to be written again: its lease is held, and its spec is the one of `inputs`.
 
     Raises:
         RunLocked: a live process is writing it.
@@ -135,20 +132,26 @@ def reopen_run(
         state = log.state()
         if differences := spec_differences(log, state.spec, inputs):
             raise _changed(run_id, differences, ())
-        ledger = Ledger(log, watch.shield, state, watch.listeners)
-        reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
-        if state.finished is None or reopened:
-            resumed = RunResumed(
-                refold_version=refold_version(),
-                projection_version=PROJECTION_VERSION,
-                reopened=reopened,
-                llm=llm,
-            )
-            ledger.record(Entry(resumed))
     except BaseException:
         log.close()
         raise
-    return ledger
+    return Ledger(log, watch.shield, state, watch.listeners)
+
+
+def record_resumption(ledger: Ledger, llm: LlmPlan | None = None) -> None:
+    """RunResumed is on disk. A finished run is left as it is, unless a language model is to go on
+    (`llm`), or the one it asked was not to be had."""
+    state = ledger.state
+    reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
+    if state.finished is not None and not reopened:
+        return
+    resumed = RunResumed(
+        refold_version=refold_version(),
+        projection_version=PROJECTION_VERSION,
+        reopened=reopened,
+        llm=llm,
+    )
+    ledger.record(Entry(resumed))
 
 
 def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequest) -> str:
@@ -159,7 +162,11 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
             difference from the newest one of this out-dir, or the newest.
         UserError: there is no unfinished run, or none that can be read.
     """
-    unfinished = [run for run in reversed(list_runs(store)) if run.status in UNFINISHED]
+    runs = list_runs(store)
+    for run in runs:
+        if run.problem is not None:
+            say(f"warning: --resume passes over run {run.run_id}: {run.problem}")
+    unfinished = [run for run in reversed(runs) if run.status in UNFINISHED]
     if not unfinished:
         raise UserError(
             f"--resume: the store {store.root} holds no unfinished run",

@@ -12,11 +12,13 @@ from storage.blobs import blobs_of, read_blob
 from storage.collection import cycle_collection_paused
 from storage.extent import Extent, survey
 from storage.folding import fold_records
+from storage.heads import AnchoredHead, read_anchor
 from storage.helped_verification import helpers, helpers_worth, outlined, pieces_of
 from storage.reading import BadEvent, Reading, Record, records, sound
 from storage.run_ids import checked_run_id
 from storage.segments import decode
 from storage.store import Store, as_store
+from storage.summary import RunSummary, summarise
 
 
 class Report(FrozenModel):
@@ -44,7 +46,8 @@ class Report(FrozenModel):
 
 
 def verify(store: Store | Path, run_id: str) -> Report:
-    """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, the anchored
+    summary and blobs.
 
     A fork is verified through: with the events and blobs it has from the runs above it.
 
@@ -53,15 +56,18 @@ def verify(store: Store | Path, run_id: str) -> Report:
     """
     backend = as_store(store).backend
     try:
-        extent = survey(backend, checked_run_id(run_id))
+        anchored = read_anchor(backend, checked_run_id(run_id))
+        extent = survey(backend, run_id)
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
-    return _with_helpers(backend, extent) or _event_by_event(backend, extent)
+    return _with_helpers(backend, extent, anchored) or _event_by_event(backend, extent, anchored)
 
 
-def _with_helpers(backend: SegmentStore, extent: Extent) -> Report | None:
+def _with_helpers(
+    backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+) -> Report | None:
     """The report of a long run in which nothing is wrong; None: it is to be read event by event."""
-    check = _Check(backend, extent)
+    check = _Check(backend, extent, anchored)
     try:
         pieces = pieces_of(backend, extent.run_id)
         count = helpers_worth(pieces)
@@ -69,18 +75,20 @@ def _with_helpers(backend: SegmentStore, extent: Extent) -> Report | None:
             return None
         with helpers(backend.root, pieces, count) as helping, cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=outlined())))
+            check.summary()
             check.blobs()
             return check.report(None, None) if helping.found_all_sound() else None
     except (LogError, OSError):
         return None
 
 
-def _event_by_event(backend: SegmentStore, extent: Extent) -> Report:
-    check = _Check(backend, extent)
+def _event_by_event(backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None) -> Report:
+    check = _Check(backend, extent, anchored)
     thorough = Reading(decode, partial(sound, in_canonical_form=True))
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=thorough)))
+        check.summary()
         check.blobs()
     except BadEvent as error:
         return check.report(str(error), error.seq)
@@ -92,9 +100,14 @@ def _event_by_event(backend: SegmentStore, extent: Extent) -> Report:
 class _Check:
     """Counts what was found good on the way."""
 
-    def __init__(self, backend: SegmentStore, extent: Extent) -> None:
+    def __init__(
+        self, backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+    ) -> None:
         self._backend = backend
         self._extent = extent
+        self._anchored = anchored
+        self._summary: RunSummary | None = None
+        """Of the events up to the anchored head; None: there was none yet."""
         self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
@@ -106,9 +119,22 @@ class _Check:
             envelope, event = record
             for digest in blobs_of(event):
                 self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
+            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
+                before = self._summary or RunSummary(run_id=envelope.run_id)
+                self._summary = summarise(before, envelope, event)
             yield record
             self.events += 1
             self._head_hash = envelope.hash
+
+    def summary(self) -> None:
+        """The summary in the anchor is that of the events up to it."""
+        known = self._anchored.known_summary() if self._anchored else None
+        if self._summary is not None and known not in (None, self._summary):
+            raise BadEvent(
+                self._extent.run_id,
+                self._summary.events - 1,
+                "is anchored with a summary that is not the run's",
+            )
 
     def blobs(self) -> None:
         """Every blob an event refers to is there and is what its name says."""

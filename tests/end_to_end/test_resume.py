@@ -11,32 +11,12 @@ from flows.requests import ResumeRequest, TuneRequest
 from flows.tune import resume, tune
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunFinished, RunInterrupted, RunResumed, TrialScored
-from storage import EventLog, State
+from storage import EventLog
 from storage.backends.lease import Owner
 from storage.layout import blobs_prefix, lease_key
 from tests.end_to_end.cutting import but_export, cut, decided
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
-
-
-def continued(whole: Uninterrupted, events: int, store: Path) -> State:
-    cut(whole, events, store)
-    run_id = resume(ResumeRequest(run=whole.run_id, store=str(store)), stage=but_export)
-    return EventLog.open(store, run_id).state()
-
-
-def test_resumed_after_any_event_it_ends_as_if_nothing_had_happened(
-    uninterrupted: Uninterrupted, tmp_path: Path
-):
-    total = len(uninterrupted.records)
-    for events in sorted({*range(1, 7), *range(7, total, 3), *range(total - 3, total)}):
-        state = continued(uninterrupted, events, tmp_path / str(events))
-        assert decided(state) == decided(uninterrupted.state), f"cut after {events} events"
-        assert state.finished == uninterrupted.state.finished
-        assert state.incumbent == uninterrupted.state.incumbent
-        assert state.spent.perf_calls == uninterrupted.state.spent.perf_calls
-        # One event more than the uninterrupted run has: RunResumed.
-        assert state.head_seq == uninterrupted.state.head_seq + 1
 
 
 def test_what_was_decided_is_not_decided_again(uninterrupted: Uninterrupted, tmp_path: Path):

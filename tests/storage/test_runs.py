@@ -1,13 +1,15 @@
+import json
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.events import NoteTaken, RunInterrupted
-from storage import Entry, EventLog, Store, list_runs
+from storage import Entry, EventLog, Store, list_runs, verify
 from storage.run_ids import fresh_run_id, run_id
-from storage.summary import SUMMARY_VERSION
+from storage.segments import decode, encode
 from tests.storage.builders import (
     RUN,
     START,
@@ -22,6 +24,13 @@ from tests.storage.builders import (
 )
 
 NOTE = Entry(NoteTaken(text="hello", author="test"))
+
+
+def edit_anchor(root: Path, **changes: object) -> None:
+    head = root / "heads" / f"{RUN}.json"
+    anchor = json.loads(head.read_text())
+    summary = {**anchor["summary"], **changes.pop("summary", {})}  # type: ignore[dict-item]
+    head.write_text(json.dumps({**anchor, "summary": summary, **changes}))
 
 
 def test_an_empty_store_has_no_runs(tmp_path: Path) -> None:
@@ -59,19 +68,59 @@ def test_a_listing_reads_no_segment_that_the_anchor_covers(tmp_path: Path) -> No
     assert list_runs(tmp_path) == before
 
 
-def of_another_version(head: Path) -> str:
-    ours = f'"summary_version":{SUMMARY_VERSION}'
-    return head.read_text().replace(ours, '"summary_version":0')
-
-
 def test_a_summary_of_another_version_is_rebuilt(tmp_path: Path) -> None:
     written(tmp_path, whole_run(3))
     before = list_runs(tmp_path)
-    head = tmp_path / "heads" / f"{RUN}.json"
-    text = of_another_version(head)
-    assert text != head.read_text()
-    head.write_text(text.replace("mixtral", "stale"))
+    edit_anchor(tmp_path, summary_version=0, summary={"workload_name": "stale"}, sha256=None)
     assert list_runs(tmp_path) == before
+
+
+def test_an_anchor_of_a_store_from_before_they_had_checksums_is_read(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(3))
+    before = list_runs(tmp_path)
+    edit_anchor(tmp_path, sha256=None)
+    assert list_runs(tmp_path) == before
+
+
+def test_a_changed_summary_is_not_listed(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(3))
+    edit_anchor(tmp_path, summary={"best_tokens_per_s_per_gpu": 9999.0})
+    (run,) = list_runs(tmp_path)
+    assert run.status == "damaged"
+    assert run.problem == f"run {RUN}: its anchored head is not what was written"
+    edit_anchor(tmp_path, sha256=None)
+    report = verify(tmp_path, RUN)
+    assert report.problem is not None
+    assert "is anchored with a summary that is not the run's" in report.problem
+
+
+@pytest.mark.parametrize("changed", ["payload", "missing"])
+def test_what_lies_beyond_the_anchor_is_listed_only_if_it_follows_it(
+    tmp_path: Path, changed: str
+) -> None:
+    written(tmp_path, whole_run(1)[:2])
+    with EventLog.open(tmp_path, RUN, writing=True, clock=Clock()) as log:
+        write(log, whole_run(1)[2:4])
+    path = segments(tmp_path)[2]
+    if changed == "missing":
+        path.unlink()
+    else:
+        (row,) = decode(path.read_bytes())
+        payload = row.envelope.payload.replace('"planned":1', '"planned":7')
+        assert payload != row.envelope.payload
+        forged = row.envelope.model_copy(update={"payload": payload})
+        path.write_bytes(encode([row._replace(envelope=forged)]))
+    (run,) = list_runs(tmp_path)
+    assert run.status == "damaged"
+    assert "event 2" in (run.problem or "")
+
+
+def test_a_run_whose_segments_are_all_gone_is_listed_as_damaged(tmp_path: Path) -> None:
+    written(tmp_path, whole_run(1))
+    for path in segments(tmp_path):
+        path.unlink()
+    (run,) = list_runs(tmp_path)
+    assert (run.status, run.problem) == ("damaged", f"run {RUN}, event 0: is missing")
 
 
 def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path) -> None:
@@ -80,8 +129,7 @@ def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path) -> None:
     with EventLog.create(tmp_path, later, clock=Clock()) as log:
         log.append([Entry(started())], 0)
     segments(tmp_path)[-1].unlink()
-    head = tmp_path / "heads" / f"{RUN}.json"
-    head.write_text(of_another_version(head))
+    edit_anchor(tmp_path, summary_version=0, sha256=None)
     damaged, whole = list_runs(tmp_path)
     assert (damaged.run_id, damaged.status) == (RUN, "damaged")
     assert damaged.problem is not None
