@@ -4,7 +4,7 @@ from pathlib import Path
 
 from schemas.errors import LogError
 from storage.backends import NotStored, SegmentStore
-from storage.chain import flaw
+from storage.chain import altered, misplaced
 from storage.codec import event_of
 from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
@@ -68,7 +68,9 @@ def _extended(backend: SegmentStore, summary: RunSummary, prev_hash: str) -> Run
             raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
         for envelope, _ in rows:
             seq = summary.events
-            problem = flaw(envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash)
+            problem = misplaced(
+                envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash
+            ) or altered(envelope)
             if problem is not None:
                 raise LogError(f"run {summary.run_id}, event {seq}: {problem}")
             summary, prev_hash = summarise(summary, envelope, event_of(envelope)), envelope.hash
