@@ -25,7 +25,7 @@ class Cut(NamedTuple):
             return f"before round {self.round}"
         if self.trial is not None:
             return f"after trial {self.trial}"
-        return "at its end" if self.event is None else f"after event {self.event}"
+        return "at the end" if self.event is None else f"after event {self.event}"
 
 
 def cut_at(records: Iterable[Record], run_id: str, cut: Cut) -> list[Record]:
