@@ -2,14 +2,14 @@
 
 import json
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from schemas.errors import DamagedLog, UnknownEvent
 from schemas.events import SCHEMA_VERSION, Envelope, Event
 from storage.canonical import canonical
-from storage.upcasting import upcast
+from storage.upcasting import ADDED_IN, upcast
 
 
 def payload_of(event: Event) -> str:
@@ -43,17 +43,28 @@ def event_of(envelope: Envelope) -> Event:
             f"{where}: this Refold knows no event {envelope.type!r}",
             hint="read the run with the Refold that wrote it, or a newer one",
         )
+    if envelope.schema_version < ADDED_IN.get(envelope.type, 1):
+        version = envelope.schema_version
+        raise DamagedLog(f"{where}: schema version {version} has no {envelope.type}")
     try:
         if envelope.schema_version == SCHEMA_VERSION:
             return model.model_validate_json(envelope.payload)
-        payload = upcast(envelope.type, envelope.schema_version, json.loads(envelope.payload))
+        payload = _object(envelope.payload)
+        payload = upcast(envelope.type, envelope.schema_version, payload)
         return model.model_validate_json(json.dumps(payload))
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         if not isinstance(error, ValidationError):
-            raise DamagedLog(f"{where}: its payload is not a JSON object") from error
+            raise DamagedLog(f"{where}: not a {envelope.type}: {error}") from error
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "payload"
         raise DamagedLog(f"{where}: not a {envelope.type}: {key}: {first['msg']}") from error
+
+
+def _object(payload: str) -> dict[str, Any]:
+    value = json.loads(payload)
+    if not isinstance(value, dict):
+        raise ValueError("its payload is not a JSON object")
+    return value
 
 
 @cache
