@@ -230,9 +230,20 @@ class _Folder:
         if trial is None or trial.scored is None or trial.proposed.trial_id != event.trial_id:
             self._impossible(envelope, f"invalidates trial {envelope.trial}, which has no score")
             return
+        if trial.invalidated is not None:
+            self._impossible(envelope, f"invalidates trial {trial.number} a second time")
         self.trials[trial.number] = replace(trial, invalidated=event)
         scores = [(t.number, t.score) for t in self.trials.values()]
         self.incumbent = min((rank(n, s) for n, s in scores if s is not None), default=None)
+        said = event.incumbent, event.incumbent_trial_id, event.incumbent_tokens_per_s_per_gpu
+        if said != self._best():
+            self._impossible(envelope, f"says that the best is then trial {event.incumbent}")
+
+    def _best(self) -> tuple[int | None, str | None, float | None]:
+        if self.incumbent is None:
+            return None, None, None
+        trial = self.trials[self.incumbent[1]]
+        return trial.number, trial.proposed.trial_id, trial.score
 
     def _search(self, envelope: Envelope, event: Event) -> None:
         """The events of a search: only a running run has them."""
@@ -318,6 +329,8 @@ class _Folder:
             self._impossible(envelope, "proposes a trial without a number")
         elif number in self.trials:
             self._impossible(envelope, f"proposes trial {number} a second time")
+        elif event.call is not None and not 0 <= event.call < len(self.calls):
+            self._impossible(envelope, f"names call {event.call}, which was not made")
         else:
             self.trials[number] = Trial(number, current.number, event, envelope.at)
             self.open_trials[number] = None
