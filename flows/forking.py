@@ -10,6 +10,7 @@ from flows.differences import (
     cluster_differences,
     scores_survive,
     search_differences,
+    signature_differences,
     workload_differences,
 )
 from flows.interrupts import shielded
@@ -99,8 +100,11 @@ def _begin(
     `known`: the state at the fork; `inputs`: before and after.
     """
     before, after = inputs
+    same_signature = known.spec.signature == after.signature.hashes
     differences = _differences(before, after)
-    inherits = scores_survive(differences) and known.spec.signature == after.signature.hashes
+    if scores_survive(differences) and not same_signature:
+        differences += signature_differences(known.spec, after)
+    inherits = scores_survive(differences) and same_signature
     log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
     try:
         forked = RunForked(

@@ -160,7 +160,8 @@ def _propose(ledger: Ledger, batch: Sequence[NumberedTrial]) -> None:
         if number >= len(batch) or batch[number].trial_id != trial_id:
             raise SpecChanged(
                 f"run {state.run_id}: trial {number} is not what the seed plan proposes now",
-                hint=f"resume it with the Refold that started it, or: refold fork {state.run_id}",
+                hint="resume it with the Refold that started it, or:"
+                f" refold fork {state.run_id} --at-round 0",
             )
     ledger.record(*(_proposal(ledger, seed) for seed in _missing(state, batch)))
 
