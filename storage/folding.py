@@ -273,6 +273,8 @@ class _Folder:
             case RunFinished():
                 if self._round() is not None:
                     self._impossible(envelope, "finishes the run within a round")
+                if self.open_trials:
+                    self._undecided(envelope, "the run")
                 self.finished = event
             case _:
                 self._impossible(envelope, "starts the run a second time")
@@ -301,8 +303,7 @@ class _Folder:
         if current is None or envelope.round != current.number:
             self._impossible(envelope, f"finishes round {envelope.round}, which is not open")
         elif self.open_trials:
-            undecided = ", ".join(map(str, self.open_trials))
-            self._impossible(envelope, f"finishes a round with trials undecided: {undecided}")
+            self._undecided(envelope, "a round")
         else:
             self.rounds[-1] = replace(
                 current,
@@ -310,6 +311,10 @@ class _Folder:
                 finished=event,
                 finished_at=envelope.at,
             )
+
+    def _undecided(self, envelope: Envelope, what: str) -> None:
+        undecided = ", ".join(map(str, self.open_trials))
+        self._impossible(envelope, f"finishes {what} with trials undecided: {undecided}")
 
     def _called(self, envelope: Envelope, event: LLMCalled) -> None:
         current = self._round()

@@ -76,11 +76,15 @@ WRONG = {
 }
 
 
+def possible(inputs: Inputs) -> None:
+    """As a fork checks its inputs before it begins."""
+    refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
+
+
 @pytest.mark.parametrize("assignment", WRONG, ids=range(len(WRONG)))
 def test_a_wrong_setting_is_one_short_line_that_says_what(inputs: Inputs, assignment: str) -> None:
     with pytest.raises(UserError) as refused:
-        changed = with_settings(inputs, [assignment])
-        refuse_impossible_pins(LegalSpace(changed.workload, changed.cluster, changed.search))
+        possible(with_settings(inputs, [assignment]))
     line = str(refused.value)
     assert WRONG[assignment] in line
     assert "\n" not in line
