@@ -10,8 +10,10 @@ from storage.backends import SegmentStore
 from storage.blobs import blobs_of, read_blob
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
+from storage.compaction_mark import is_superseded
 from storage.extent import Extent, survey
 from storage.folding import fold_records
+from storage.layout import segment_name
 from storage.reading import BadEvent, Record, records
 from storage.run_ids import checked_run_id
 from storage.store import Store, as_store
@@ -101,6 +103,12 @@ class _Check:
     def report(self, problem: str | None, first_bad: int | None) -> Report:
         extent = self._extent
         warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        warnings += [
+            f"{segment_name(seq)} lies beside the segment that has its events: the next writer"
+            " removes it"
+            for seq in extent.segments[1:]
+            if is_superseded(extent.mark, seq)
+        ]
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
         return Report(
