@@ -6,16 +6,17 @@ from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
 from schemas.model import FrozenModel
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.blobs import blobs_of, read_blob
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
-from storage.compaction_mark import is_superseded
+from storage.compaction import left_behind
 from storage.extent import Extent, survey
 from storage.folding import fold_records
 from storage.layout import segment_name
 from storage.reading import BadEvent, Record, records
 from storage.run_ids import checked_run_id
+from storage.segments import ForeignSegment, TornSegment
 from storage.store import Store, as_store
 
 
@@ -106,8 +107,7 @@ class _Check:
         warnings += [
             f"{segment_name(seq)} lies beside the segment that has its events: the next writer"
             " removes it"
-            for seq in extent.segments[1:]
-            if is_superseded(extent.mark, seq)
+            for seq in self._left_behind()
         ]
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
@@ -122,3 +122,10 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
+
+    def _left_behind(self) -> list[int]:
+        """What compaction should have removed by now."""
+        try:
+            return left_behind(self._backend, survey(self._backend, self._extent.run_id))
+        except (LogError, NotStored, TornSegment, ForeignSegment):
+            return []  # which is not the problem of a run that cannot be read
