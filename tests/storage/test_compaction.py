@@ -120,7 +120,11 @@ def each_step(root: Path, folder: Path, error: BaseException) -> list[Path]:
         copies.append(copy)
 
 
-@pytest.mark.parametrize("error", [Killed(), StoreRefused("the disk is full")])
+@pytest.mark.parametrize(
+    "error",
+    [Killed(), pytest.param(StoreRefused("the disk is full"), marks=pytest.mark.slow)],
+    ids=["killed", "refused"],
+)
 def test_stopped_at_any_step_the_run_is_whole_and_the_next_writer_cleans_up(
     root: Path, tmp_path: Path, expected: list[Envelope], error: BaseException
 ) -> None:
@@ -173,7 +177,7 @@ def test_whoever_looks_between_two_steps_sees_the_same_run(
         assert [r.envelope for r in [*begun, *reader]] == expected
 
 
-@pytest.mark.parametrize("anchor", ["behind", "never"])
+@pytest.mark.parametrize("anchor", ["behind", pytest.param("never", marks=pytest.mark.slow)])
 def test_a_run_compacted_ahead_of_any_operation_of_a_reader_reads_the_same(
     root: Path, tmp_path: Path, anchor: str
 ) -> None:
