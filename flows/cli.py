@@ -12,6 +12,7 @@ from flows.commands import (
     inputs,
     placement,
     project,
+    replay,
     runs,
     schedule,
     tune,
@@ -62,7 +63,7 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, fork, inputs, project, runs, placement, collective, schedule):
+for register in (tune, fork, inputs, project, runs, replay, placement, collective, schedule):
     register.add_to(app)
 
 

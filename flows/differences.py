@@ -67,6 +67,15 @@ def signature_differences(spec: RunStarted, inputs: Inputs) -> list[Difference]:
     return _differences("", spec.signature_parts, _plain(inputs.signature))
 
 
+def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
+    """What differs in what was asked for: the search, the workload, the cluster."""
+    return [
+        *search_differences(before.search, after.search),
+        *workload_differences(before.workload, after.workload),
+        *cluster_differences(before.cluster, after.cluster),
+    ]
+
+
 def scores_survive(differences: Iterable[Difference]) -> bool:
     """Whether what was said of earlier trials still holds after such a change."""
     return all(_is_harmless(difference.path) for difference in differences)

@@ -61,6 +61,7 @@ def main() -> None:
         _llm_round(folder, parent)
         _fork(folder, parent, settings=("search.budget.max_perf_calls=30",), at_round=1)
         _fork(folder, parent, settings=("cluster.memory_safety_margin=0.2",))
+        _fork(folder, parent, settings=("search.budget.max_wall_clock_s=0",), at_event=5)
         _killed_and_resumed(request)
     for beside in ("leases", "evaluations"):
         shutil.rmtree(folder / beside)

@@ -14,7 +14,12 @@ Upcaster = Callable[[str, Payload], Payload]
 """From an event's type and its payload under version v to its payload under v + 1."""
 
 
-ADDED_IN: dict[str, int] = {"RunForked": 2, "TrialInvalidated": 2, "LLMCalled": 2}
+ADDED_IN: dict[str, int] = {
+    "RunForked": 2,
+    "TrialInvalidated": 2,
+    "LLMCalled": 2,
+    "BudgetSpent": 2,
+}
 """The version that an event first had; those of version 1 left out."""
 
 
