@@ -76,6 +76,18 @@ def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
     ]
 
 
+def fork_differences(
+    spec: RunStarted, before: Inputs, after: Inputs
+) -> tuple[list[Difference], bool]:
+    """What a fork differs in from the run it continues, which has `spec` and the inputs `before`;
+    and whether the scores of that run stand for it."""
+    differences = all_differences(before, after)
+    same_signature = spec.signature == after.signature.hashes
+    if scores_survive(differences) and not same_signature:
+        differences += signature_differences(spec, after)
+    return differences, same_signature and scores_survive(differences)
+
+
 def scores_survive(differences: Iterable[Difference]) -> bool:
     """Whether what was said of earlier trials still holds after such a change."""
     return all(_is_harmless(difference.path) for difference in differences)

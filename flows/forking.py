@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.artefacts import keep_caches_under, warn_if_unanchored, write_artefacts
-from flows.differences import all_differences, scores_survive, signature_differences
+from flows.differences import fork_differences
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
 from flows.opening import DEFAULT_OUT_DIR, Watch, inputs_of_spec, spec_of, store_of
@@ -93,11 +93,7 @@ def _begin(
     `known`: the state at the fork; `inputs`: before and after.
     """
     before, after = inputs
-    same_signature = known.spec.signature == after.signature.hashes
-    differences = all_differences(before, after)
-    if scores_survive(differences) and not same_signature:
-        differences += signature_differences(known.spec, after)
-    inherits = scores_survive(differences) and same_signature
+    differences, inherits = fork_differences(known.spec, before, after)
     log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
     try:
         forked = RunForked(
