@@ -19,7 +19,7 @@ from schemas.events import (
     TrialScored,
 )
 from schemas.legality import Verdict
-from schemas.trial import NormalTrial
+from schemas.trial import Candidate, NormalTrial
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
 from storage.state import Trial
@@ -69,7 +69,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
             break
         if stop is None:
             _propose(ledger, whole)
-            _decide(ledger, inputs, cache, stage, whole)
+            _decide(ledger, inputs, cache, stage)
         _give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
     best = state.best
@@ -180,16 +180,24 @@ def _proposal(ledger: Recorder, numbered: NumberedTrial) -> Entry:
     return _entry(ledger, event, numbered.number)
 
 
+def _numbered(trial: Trial) -> NumberedTrial:
+    """A trial of the run as it was proposed."""
+    proposed = trial.proposed
+    candidate = Candidate(
+        config=proposed.requested, rule=proposed.rule, why=proposed.why, tag=proposed.tag
+    )
+    return NumberedTrial(trial.number, candidate, proposed.config)
+
+
 def _decide(
     ledger: Recorder,
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
-    batch: Sequence[NumberedTrial],
 ) -> None:
-    """The batch's undecided trials end as rejections and scores, each on disk at once, as far as
-    the budget goes."""
-    open_trials = [trial for trial in batch if trial.number in ledger.state.in_flight]
+    """What is in flight ends as rejections and scores, each on disk at once, as far as the budget
+    goes. That may be another's candidates too, which a fork took up again."""
+    open_trials = [_numbered(ledger.state.trials[n]) for n in sorted(ledger.state.in_flight)]
     evaluator = inputs.evaluator()
     judge = partial(_judge, inputs)
     waiting: list[Survivor] = []

@@ -17,7 +17,8 @@ from flows.interrupts import Interrupted
 from flows.requests import ForkRequest, ResumeRequest, TuneRequest
 from flows.tune import resume, tune
 from schemas.errors import RunNotFound, SpecChanged, UserError
-from schemas.events import RunForked, TrialRejected, TrialScored
+from schemas.events import RoundStarted, RunForked, RunResumed, TrialRejected, TrialScored
+from schemas.search import Budget
 from storage import Entry, EventLog, State, Store
 from storage.extent import Origin
 from storage.layout import blobs_prefix, head_key, run_prefix
@@ -134,6 +135,33 @@ def test_it_ends_where_a_search_that_always_had_the_budget_ends(
     assert {n: (t.status, t.score) for n, t in state.trials.items()} == results
     assert (state.incumbent, state.finished) == (whole.incumbent, whole.finished)
     assert state.spent.perf_calls == whole.spent.perf_calls
+
+
+def test_a_candidate_of_a_language_model_that_was_given_up_is_taken_up_too(
+    parent: Uninterrupted, store: Path
+):
+    number = len(parent.state.trials)
+    config = parent.state.trials[0].proposed.config.model_copy(update={"mbs": 4})
+    proposed = parent.state.trials[1].proposed.model_copy(
+        update={"trial_id": config.trial_id, "config": config, "rule": "llm"}
+    )
+    spent = TrialRejected(trial_id=config.trial_id, code="budget_spent", reason="spent")
+    assert parent.state.rounds[0].finished is not None
+    assert parent.state.finished is not None
+    with EventLog.open(store, parent.run_id, writing=True) as log:
+        entries = [
+            Entry(RunResumed(refold_version="1", projection_version="1", reopened=True)),
+            Entry(RoundStarted(proposer="llm", planned=1, budget=Budget()), 1),
+            Entry(proposed, 1, number),
+            Entry(spent, 1, number),
+            Entry(parent.state.rounds[0].finished, 1),
+            Entry(parent.state.finished),
+        ]
+        log.append(entries, log.next_seq)
+    state = forked(store, parent.run_id, settings=(f"{CALLS}=0",), seed_budget=20)
+    assert state.trials[number].status in ("scored", "rejected")
+    assert given_up(state) == []
+    assert state.conservation.candidates == number + 1  # a seed's number is taken by then
 
 
 @pytest.mark.parametrize(
