@@ -47,6 +47,8 @@ def spellings(schema: Any) -> Iterator[Any]:
     """Every fixed value that a JSON schema names."""
     if isinstance(schema, dict):
         yield from schema.get("enum", ())
+        if "const" in schema:
+            yield schema["const"]
         for below in schema.values():
             yield from spellings(below)
     elif isinstance(schema, list):
@@ -62,10 +64,12 @@ def with_leaf(values: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
 def changed_at(model: FrozenModel, path: Path) -> FrozenModel | None:
     """`model` with another value at `path`; None: it cannot have one, all else left as it is."""
     values = model.model_dump(mode="json")
+    named = sorted(set(spellings(type(model).model_json_schema())), key=str)
     candidates = [
         *(True, False, 1, 2, 3, 8, 16, 0.5, 0.25, 2000, 10**5, 1e10, 12345.5, "another", None),
-        *(["another"], [1], [[0, 1]], {"tp": 2}, {"a": "1"}, {"layer": 2.0}),
-        *sorted(set(spellings(type(model).model_json_schema()))),
+        *(["another"], [1], [[0, 1]], {"tp": 2}, {"a": "1"}, {"layer": 2.0}, {"model": "one"}),
+        *named,
+        *([name] for name in named),
     ]
     for candidate in candidates:
         try:

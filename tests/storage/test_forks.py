@@ -56,7 +56,7 @@ def tampered(root: Path, run_id: str, seq: int, text: str = "tampered") -> None:
             old = rows[place].envelope
             payload = old.payload.replace("candidate", text).replace('"done"', f'"{text}"')
             assert payload != old.payload
-            rows[place] = Row(old.model_copy(update={"payload": payload}), rows[place].hot)
+            rows[place] = Row(old._replace(payload=payload), rows[place].hot)
             path.write_bytes(encode(rows))
             return
     raise AssertionError(f"no event {seq}")

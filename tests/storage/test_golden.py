@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from flows.forking import fork
+from flows.opening import inputs_of_run
 from flows.requests import ForkRequest, ResumeRequest
 from flows.tune import resume
+from schemas.errors import SpecChanged
 from schemas.events import SCHEMA_VERSION, NoteTaken
 from scripts.golden_logs import GOLDEN, outcome, shapes
 from storage import Entry, EventLog, Store, list_runs
@@ -118,7 +120,13 @@ def test_an_old_run_is_resumed_and_forked(version: int, tmp_path: Path) -> None:
     for run in Store.at(store).run_ids():
         log = EventLog.open(store, run)
         before = log.state()
-        resume(ResumeRequest(run=run, store=str(store), out_dir=tmp_path / "out"), stage=but_export)
+        asked = ResumeRequest(run=run, store=str(store), out_dir=tmp_path / "out")
+        if inputs_of_run(Store.at(store), run).signature.hashes == before.spec.signature:
+            resume(asked, stage=but_export)
+        else:  # its scores are another projection's
+            with pytest.raises(SpecChanged) as refused:
+                resume(asked, stage=but_export)
+            assert f"refold fork {run}" in str(refused.value.hint)
         assert log.state() == before
         middle = (log.state().head_seq + 1) // 2
         request = ForkRequest(

@@ -103,7 +103,11 @@ REFUSED: dict[str, tuple[tuple[str, int, str], type[LogError], str]] = {
         "mood: Extra inputs are not permitted",
     ),
     **{
-        f"{name} in {version}": (("TrialProposed", version, text), DamagedLog, "TrialProposed")
+        f"{name} in {version}": (
+            ("TrialProposed", version, text),
+            DamagedLog,
+            "its payload is not JSON" if name in ("nothing", "no JSON", "NaN") else "a JSON object",
+        )
         for version in (1, 2)
         for name, text in {
             "a list": "[1]",
