@@ -6,6 +6,7 @@ from schemas.errors import LogError
 from storage.backends import NotStored, SegmentStore
 from storage.chain import altered, misplaced
 from storage.codec import event_of
+from storage.compaction_mark import is_superseded, read_mark
 from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
 from storage.reading import lineage_of, records
@@ -27,6 +28,18 @@ def list_runs(store: Store | Path) -> list[RunSummary]:
 
 def summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     """The summary of one run, as of its last whole event."""
+    while True:
+        try:
+            return _summary_of(backend, run_id)
+        except _Compacted:  # by a process that anchored the whole run before
+            continue
+
+
+class _Compacted(Exception):
+    """The run was compacted while it was read."""
+
+
+def _summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     summary = RunSummary(run_id=run_id)
     try:
         anchored = read_anchor(backend, run_id)
@@ -64,7 +77,11 @@ def _extended(backend: SegmentStore, summary: RunSummary, prev_hash: str) -> Run
             rows = read_segment(backend, summary.run_id, first_seq)
         except TornSegment:
             continue
-        except (ForeignSegment, NotStored) as error:
+        except NotStored as error:
+            if is_superseded(read_mark(backend, summary.run_id), first_seq):
+                raise _Compacted from error
+            raise LogError(f"run {summary.run_id}, event {first_seq}: has vanished") from error
+        except ForeignSegment as error:
             raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
         for envelope, _ in rows:
             seq = summary.events

@@ -6,17 +6,19 @@ from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
 from schemas.model import FrozenModel
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.backends.local import LocalDisk
 from storage.blobs import blobs_of, read_blob
 from storage.collection import cycle_collection_paused
+from storage.compaction import left_behind
 from storage.extent import Extent, survey
 from storage.folding import fold_records
 from storage.heads import AnchoredHead, read_anchor
 from storage.helped_verification import helpers, helpers_worth, outlined, pieces_of
+from storage.layout import segment_name
 from storage.reading import BadEvent, Reading, Record, records, sound
 from storage.run_ids import checked_run_id
-from storage.segments import decode
+from storage.segments import ForeignSegment, TornSegment, decode
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
 
@@ -148,6 +150,11 @@ class _Check:
     def report(self, problem: str | None, first_bad: int | None) -> Report:
         extent = self._extent
         warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        warnings += [
+            f"{segment_name(seq)} lies beside the segment that has its events: the next writer"
+            " removes it"
+            for seq in self._left_behind()
+        ]
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
         return Report(
@@ -161,3 +168,10 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
+
+    def _left_behind(self) -> list[int]:
+        """What compaction should have removed by now."""
+        try:
+            return left_behind(self._backend, survey(self._backend, self._extent.run_id))
+        except (LogError, NotStored, TornSegment, ForeignSegment):
+            return []  # which is not the problem of a run that cannot be read

@@ -35,9 +35,10 @@ def with_carried(
 
 def _candidates(carried: Sequence[Trial]) -> list[Candidate]:
     """Winners first, in their order; then the others as they were proposed."""
-    scored = [(rank(trial.number, score), trial) for trial in carried if (score := trial.score)]
+    scores = [(trial.score, trial) for trial in carried]
+    scored = [(rank(trial.number, score), trial) for score, trial in scores if score is not None]
     best = [trial for _, trial in sorted(scored, key=lambda pair: pair[0])]
-    others = [trial for trial in carried if trial not in best]
+    others = [trial for trial in carried if trial.score is None]
     return [_candidate(trial) for trial in (*best, *others) if trial.number != 0]
 
 

@@ -1,5 +1,5 @@
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -149,7 +149,7 @@ def test_runs_are_listed_oldest_first_and_found_by_a_part(tmp_path: Path) -> Non
     assert store.find_run(ids[2][-8:]) == ids[2]
 
 
-times = st.datetimes().map(lambda t: t.replace(year=2000 + t.year % 99, tzinfo=START.tzinfo))
+times = st.datetimes(datetime(2000, 1, 1), datetime(2098, 12, 31), timezones=st.just(UTC))
 
 
 @given(times, times, st.binary(min_size=5, max_size=5), st.binary(min_size=5, max_size=5))
