@@ -10,6 +10,8 @@ from flows.commands import (
     collective,
     fork,
     inputs,
+    invalidate,
+    lineage,
     placement,
     project,
     runs,
@@ -62,7 +64,18 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, fork, inputs, project, runs, placement, collective, schedule):
+for register in (
+    tune,
+    fork,
+    inputs,
+    project,
+    runs,
+    lineage,
+    invalidate,
+    placement,
+    collective,
+    schedule,
+):
     register.add_to(app)
 
 

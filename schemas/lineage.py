@@ -147,8 +147,8 @@ class Competitor(FrozenModel):
     tag: str
     fits: bool | None
     tokens_per_s_per_gpu: float | None
-    behind_percent: float | None
-    """By how many % of its own tokens/s/GPU the story's trial is faster; negative: slower."""
+    lead_percent: float | None
+    """By how many % of this one's tokens/s/GPU the story's trial is faster; negative: slower."""
 
 
 class ForkStep(FrozenModel):

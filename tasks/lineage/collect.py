@@ -189,7 +189,7 @@ def _against(other: Trial | None, chosen: Trial) -> Competitor | None:
         tag=other.proposed.tag,
         fits=None if evaluation is None else evaluation.fits,
         tokens_per_s_per_gpu=theirs,
-        behind_percent=100 * (mine / theirs - 1) if mine is not None and theirs else None,
+        lead_percent=100 * (mine / theirs - 1) if mine is not None and theirs else None,
     )
 
 
