@@ -8,6 +8,7 @@ import typer
 
 from flows.commands import (
     collective,
+    diff,
     fork,
     inputs,
     invalidate,
@@ -71,6 +72,7 @@ for register in (
     project,
     runs,
     lineage,
+    diff,
     invalidate,
     placement,
     collective,

@@ -55,7 +55,7 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     if found:
         return found
     # The same files and the same search: what is left is Refold itself and what it runs on.
-    return _differences("", spec.signature_parts, inputs.signature.model_dump(mode="json"))
+    return signature_differences(spec.signature_parts, inputs.signature.model_dump(mode="json"))
 
 
 def scores_survive(differences: Iterable[Difference]) -> bool:
@@ -71,6 +71,11 @@ def search_differences(before: SearchSpec, after: SearchSpec) -> list[Difference
 def cluster_differences(before: Cluster, after: Cluster) -> list[Difference]:
     """What differs in what is trained on."""
     return _differences("cluster", _plain(before), _plain(after))
+
+
+def signature_differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:
+    """What differs in the parts of two signatures."""
+    return _differences("", before, after)
 
 
 def workload_differences(before: Workload, after: Workload) -> list[Difference]:

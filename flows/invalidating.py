@@ -23,6 +23,8 @@ def invalidate(store: Store, run_id: str, number: int, why: str) -> State:
     """
     if not why.strip():
         raise UserError("--why is empty: say what is wrong with the score")
+    if not _is_text(why):
+        raise UserError("--why is not text in this locale's encoding, and a run records it")
     secrets = inputs_of_run(store, run_id).secrets()
     _scored_trial(EventLog.open(store, run_id).state(), number)  # before anything is touched
     with EventLog.open(store, run_id, writing=True, secrets=secrets) as log:
@@ -36,6 +38,14 @@ def invalidate(store: Store, run_id: str, number: int, why: str) -> State:
         assert trial.scored is not None, "only a scored trial is invalidated"
         store.evaluations.forget(trial.scored.evaluation)
         return log.state()
+
+
+def _is_text(why: str) -> bool:
+    try:
+        why.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _scored_trial(state: State, number: int) -> Trial:

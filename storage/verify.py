@@ -7,14 +7,17 @@ from pathlib import Path
 from schemas.errors import DamagedLog, LogError
 from schemas.model import FrozenModel
 from storage.backends import SegmentStore
+from storage.beside import check_head, check_mark
 from storage.blobs import blobs_of, read_blob
 from storage.canonical import canonical
 from storage.collection import cycle_collection_paused
 from storage.extent import Extent, survey
 from storage.folding import fold_records
+from storage.heads import AnchoredHead, read_anchor
 from storage.reading import BadEvent, Record, records
 from storage.run_ids import checked_run_id
 from storage.store import Store, as_store
+from storage.summary import SUMMARY_VERSION, RunSummary, summarise
 
 
 class Report(FrozenModel):
@@ -42,7 +45,8 @@ class Report(FrozenModel):
 
 
 def verify(store: Store | Path, run_id: str) -> Report:
-    """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, blobs, and what
+    the anchored head and the compaction mark say.
 
     A fork is verified through: with the events and blobs it has from the runs above it.
 
@@ -51,14 +55,17 @@ def verify(store: Store | Path, run_id: str) -> Report:
     """
     backend = as_store(store).backend
     try:
-        extent = survey(backend, checked_run_id(run_id))
+        # The anchor before the events, as everywhere: it is then never ahead of them.
+        anchored = read_anchor(backend, checked_run_id(run_id))
+        extent = survey(backend, run_id)
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
-    check = _Check(backend, extent)
+    check = _Check(backend, extent, anchored)
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent)))
         check.blobs()
+        check.beside()
     except BadEvent as error:
         return check.report(str(error), error.seq)
     except LogError as error:
@@ -69,12 +76,16 @@ def verify(store: Store | Path, run_id: str) -> Report:
 class _Check:
     """Counts what was found good on the way."""
 
-    def __init__(self, backend: SegmentStore, extent: Extent) -> None:
+    def __init__(
+        self, backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+    ) -> None:
         self._backend = backend
         self._extent = extent
         self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
+        self._anchored = anchored
+        self._summary = RunSummary(run_id=extent.run_id)
         self.events = 0
 
     def passing(self, stream: Iterator[Record]) -> Iterator[Record]:
@@ -87,6 +98,8 @@ class _Check:
                 self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
             yield record
             self.events += 1
+            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
+                self._summary = summarise(self._summary, envelope, event)
             self._head_hash = envelope.hash
 
     def blobs(self) -> None:
@@ -98,9 +111,17 @@ class _Check:
                 raise BadEvent(run_id, seq, f"refers to a bad blob ({error})") from error
             self._good_blobs += 1
 
+    def beside(self) -> None:
+        """What lies beside the events says the same as they do."""
+        if self._anchored is not None:
+            check_head(self._anchored, self._extent, self._summary)
+        check_mark(self._backend, self._extent)
+
     def report(self, problem: str | None, first_bad: int | None) -> Report:
         extent = self._extent
         warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        if self._anchored is not None and self._anchored.summary_version != SUMMARY_VERSION:
+            warnings.append("the summary at its anchored head is another version's: not checked")
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
         return Report(

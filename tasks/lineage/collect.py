@@ -7,7 +7,6 @@ from datetime import datetime
 from schemas.errors import UserError
 from schemas.events import (
     RunFinished,
-    RunForked,
     RunInterrupted,
     RunResumed,
     RunStarted,
@@ -17,7 +16,6 @@ from schemas.events import (
 from schemas.lineage import (
     Anchor,
     Competitor,
-    ForkStep,
     InputFile,
     Lineage,
     Occurrence,
@@ -33,12 +31,13 @@ from storage.canonical import sha256_hex
 from storage.collection import cycle_collection_paused
 from storage.cutting import Cut, cut_at
 from storage.exports.best import is_seed
+from storage.fork_steps import fork_steps, place_of
 from storage.heads import read_anchor
 from storage.reading import Record, lineage_of
 from storage.state import Trial
 from tasks.inputs import SHIPPED
 from tasks.lineage.generations import generations
-from tasks.lineage.story import Sources, configurations, place_of, story_of
+from tasks.lineage.story import Sources, configurations, story_of
 
 
 def lineage_of_trial(
@@ -98,7 +97,7 @@ def lineage_of_trial(
         ranked=tuple(c for t in ranked if (c := _against(t, chosen)) is not None),
         candidates=len(state.trials),
         rejected=_rejected(state),
-        forks=tuple(_fork_steps(known)),
+        forks=tuple(fork_steps(known)),
         history=tuple(_history(known)),
         unread=tuple(unread),
     )
@@ -196,21 +195,6 @@ def _against(other: Trial | None, chosen: Trial) -> Competitor | None:
 def _rejected(state: State) -> dict[str, int]:
     codes = [t.rejected.code for t in state.trials.values() if t.rejected is not None]
     return dict(Counter(codes).most_common())
-
-
-def _fork_steps(known: Sequence[Record]) -> Iterator[ForkStep]:
-    for envelope, event in known:
-        if isinstance(event, RunForked):
-            yield ForkStep(
-                place=place_of(envelope),
-                parent=event.parent,
-                parent_seq=event.parent_seq,
-                parent_hash=event.parent_hash,
-                asked=event.asked,
-                changed=event.changed,
-                inherits=event.inherits,
-                reopened=event.reopened,
-            )
 
 
 def _history(known: Sequence[Record]) -> Iterator[Occurrence]:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from schemas.evaluation import Evaluation
 from schemas.events import Envelope, TrialInvalidated, TrialRejected, TrialScored
-from schemas.lineage import Correction, Place, ProposingCall, RecordedEvaluation, TrialStory
+from schemas.lineage import Correction, ProposingCall, RecordedEvaluation, TrialStory
 from schemas.workload import Workload
 from storage.appearances import is_verdict_on
 from storage.blobs import find_blob, read_blob
 from storage.evaluation_cache import identity_of
 from storage.exports.knobs import changed_knobs
+from storage.fork_steps import place_of
 from storage.reading import Record
 from storage.state import Trial
 from storage.store import Store
@@ -75,11 +76,6 @@ def configurations(number: int, generations: Sequence[Generation]) -> frozenset[
     known = carried_from(trial, here.state.carried)
     mine = frozenset({trial.proposed.trial_id})
     return mine if known is None else mine | configurations(known.number, above)
-
-
-def place_of(envelope: Envelope) -> Place:
-    """Where an event stands."""
-    return Place(run_id=envelope.run_id, seq=envelope.seq, at=envelope.at)
 
 
 def _call(trial: Trial, here: Generation, store: Store) -> ProposingCall | None:
