@@ -121,7 +121,8 @@ def _print_trials(found: "Comparison") -> None:
     first = found.first_difference
     if first is None:
         return
-    _say("first", f"that differs: #{first.trial}, by {first.differs}")
+    how = first.differs if first.differs.startswith("only") else f"by its {first.differs}"
+    _say("first", f"that differs: #{first.trial}, {how}")
     for label, side in (("A", first.a), ("B", first.b)):
         _say("", f"{label}: {_trial(side)}")
 

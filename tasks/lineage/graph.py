@@ -198,7 +198,7 @@ def _story(story: TrialStory, lane: int, runs: Sequence[str]) -> Iterator[Node |
     for source, target in pairwise(chain):
         yield Edge(source, target)
     mine = _evaluations_in(runs, story)
-    elsewhere = len(story.evaluations) - len(mine)
+    elsewhere = sum(not e.in_lineage for e in story.evaluations)
     for number, evaluation in enumerate(mine):
         name = f"evaluation {lane}.{number}"
         also = (f"and {elsewhere} in other runs",) if elsewhere and number == 0 else ()
