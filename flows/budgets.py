@@ -1,14 +1,15 @@
 """What may end a search before its plan is done: the budgets that bound a run as a whole.
 
-The clock is read here and by the log alone. A stop is recorded, as rejections and as the round's
-end, so that replaying or resuming a run needs no clock to know of it.
+The clock is asked through the run's `Recorder`, and by the log. That it ended a search is an event,
+so that replaying or resuming a run needs no clock to know of it.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from storage import State
-from storage.run_ids import now_utc
+from flows.ledger import Recorder
+from schemas.events import BudgetSpent
+from storage import Entry, State
 from tasks.finish import BUDGET_SPENT
 
 
@@ -18,10 +19,6 @@ class Allowance:
 
     perf_calls: int | None
     deadline: datetime | None
-
-    def out_of_time(self) -> bool:
-        """Whether the wall clock has passed the deadline."""
-        return self.deadline is not None and now_utc() >= self.deadline
 
 
 def allowance(state: State) -> Allowance:
@@ -46,7 +43,7 @@ def recorded_stop(state: State) -> str | None:
 
 
 def what_stops(state: State) -> str | None:
-    """The budget that is spent, in words: as the run recorded it, else as of now.
+    """The budget that is spent, in words, as the run recorded it or as it follows from its events.
 
     Nothing stops a run before its baseline, which all others are compared with, is decided.
     """
@@ -56,9 +53,24 @@ def what_stops(state: State) -> str | None:
     baseline = state.baseline
     if baseline is None or baseline.status == "proposed":
         return None
-    budget, left = state.spec.search.budget, allowance(state)
-    if left.perf_calls == 0:
-        return f"max_perf_calls: all {budget.max_perf_calls} performance calls are spent"
-    if left.out_of_time():
-        return f"max_wall_clock_s: all {budget.max_wall_clock_s:g} s are spent"
+    if state.stop is not None:
+        return state.stop
+    if allowance(state).perf_calls == 0:
+        calls = state.spec.search.budget.max_perf_calls
+        return f"max_perf_calls: all {calls} performance calls are spent"
     return None
+
+
+def time_is_up(recorder: Recorder) -> bool:
+    """Whether the wall clock has passed the deadline; the first time it has, that is recorded."""
+    state = recorder.state
+    if state.stop is not None:
+        return True
+    deadline = allowance(state).deadline
+    if deadline is None or recorder.now() < deadline:
+        return False
+    limit = state.spec.search.budget.max_wall_clock_s
+    why = f"max_wall_clock_s: all {limit:g} s are spent"
+    current = state.open_round
+    recorder.record(Entry(BudgetSpent(why=why), None if current is None else current.number))
+    return True

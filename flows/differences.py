@@ -58,6 +58,15 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     return signature_differences(spec.signature_parts, inputs.signature.model_dump(mode="json"))
 
 
+def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
+    """What differs in what was asked for: the search, the workload, the cluster."""
+    return [
+        *search_differences(before.search, after.search),
+        *workload_differences(before.workload, after.workload),
+        *cluster_differences(before.cluster, after.cluster),
+    ]
+
+
 def scores_survive(differences: Iterable[Difference]) -> bool:
     """Whether what was said of earlier trials still holds after such a change."""
     return all(difference.path.startswith(_HARMLESS) for difference in differences)

@@ -5,13 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.artefacts import keep_caches_under, warn_if_unanchored, write_artefacts
-from flows.differences import (
-    Difference,
-    cluster_differences,
-    scores_survive,
-    search_differences,
-    workload_differences,
-)
+from flows.differences import all_differences, scores_survive
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
 from flows.opening import DEFAULT_OUT_DIR, Watch, inputs_of_spec, spec_of, store_of
@@ -99,7 +93,7 @@ def _begin(
     `known`: the state at the fork; `inputs`: before and after.
     """
     before, after = inputs
-    differences = _differences(before, after)
+    differences = all_differences(before, after)
     inherits = scores_survive(differences) and known.spec.signature == after.signature.hashes
     log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
     try:
@@ -111,7 +105,7 @@ def _begin(
             spec=spec_of(log, after, out_dir),
             changed=tuple(difference.words for difference in differences),
             inherits=inherits,
-            reopened=_given_up(known) if inherits else (),
+            reopened=given_up(known) if inherits else (),
         )
         say(f"run {run_id} goes on from event {origin.seq} of run {origin.run_id} ({asked})")
         for line in forked.changed or ("nothing: the same search again from there",):
@@ -127,15 +121,7 @@ def _begin(
     return ledger
 
 
-def _differences(before: Inputs, after: Inputs) -> list[Difference]:
-    return [
-        *search_differences(before.search, after.search),
-        *workload_differences(before.workload, after.workload),
-        *cluster_differences(before.cluster, after.cluster),
-    ]
-
-
-def _given_up(state: State) -> tuple[int, ...]:
+def given_up(state: State) -> tuple[int, ...]:
     """Trials that were rejected for want of budget, which the fork may have."""
     return tuple(
         number

@@ -1,15 +1,38 @@
 """The one writer of a run: appends events and keeps the state they fold to."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from flows.interrupts import Shield
 from schemas.events import Envelope, Event
 from storage import Entry, EventLog, State, fold
+from storage.run_ids import now_utc
 
 Listener = Callable[[Event, Envelope], None]
 """Told of each event once it is on disk, with where it stands in its run."""
+
+
+class Recorder(Protocol):
+    """What a search needs of its run: to know it, to add to it, and what time it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+
+    @property
+    def state(self) -> State:
+        """Everything the run knows."""
+
+    def now(self) -> datetime:
+        """The time, for budgets of it."""
+
+    def record(self, *entries: Entry) -> None:
+        """Adds events, all or none; they are part of the run when this returns."""
+
+    def anchor(self) -> None:
+        """Anchors the head outside the run's folder."""
 
 
 class Ledger:
@@ -41,6 +64,10 @@ class Ledger:
             self._unfolded = []
         assert self._state is not None, "a run begins with RunStarted"
         return self._state
+
+    def now(self) -> datetime:
+        """The clock."""
+        return now_utc()
 
     def record(self, *entries: Entry) -> None:
         """Appends `entries` as one batch, durably, then tells the listeners.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from flows.budgets import allowance, recorded_stop, what_stops
-from flows.ledger import Ledger
+from flows.budgets import allowance, recorded_stop, time_is_up, what_stops
+from flows.ledger import Recorder
 from flows.stages import Stage
 from flows.terminal import say
 from projection.legality import check
@@ -49,7 +49,7 @@ def seeds_are_due(state: State) -> bool:
     return not state.own_rounds
 
 
-def seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
 
     Raises:
@@ -82,7 +82,7 @@ def seed_round(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: St
     ledger.anchor()
 
 
-def _open_round(ledger: Ledger, plan: Sequence[NumberedTrial], notes: Sequence[str]) -> None:
+def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence[str]) -> None:
     state = ledger.state
     taken = {note.text for note in state.notes}
     entries: list[Event] = [
@@ -124,7 +124,7 @@ def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
     return what_stops(state) is None and bool(_missing(state, _affordable(state, plan)))
 
 
-def _entry(ledger: Ledger, event: Event, trial: int | None = None) -> Entry:
+def _entry(ledger: Recorder, event: Event, trial: int | None = None) -> Entry:
     """`event`, of the open round."""
     current = ledger.state.open_round
     return Entry(event, None if current is None else current.number, trial)
@@ -148,7 +148,7 @@ def _implied(state: State) -> int:
     )
 
 
-def _propose(ledger: Ledger, batch: Sequence[NumberedTrial]) -> None:
+def _propose(ledger: Recorder, batch: Sequence[NumberedTrial]) -> None:
     """Proposes what the round has not proposed yet, as one batch.
 
     Raises:
@@ -165,7 +165,7 @@ def _propose(ledger: Ledger, batch: Sequence[NumberedTrial]) -> None:
     ledger.record(*(_proposal(ledger, seed) for seed in _missing(state, batch)))
 
 
-def _proposal(ledger: Ledger, numbered: NumberedTrial) -> Entry:
+def _proposal(ledger: Recorder, numbered: NumberedTrial) -> Entry:
     candidate = numbered.candidate
     event = TrialProposed(
         trial_id=numbered.trial_id,
@@ -180,7 +180,7 @@ def _proposal(ledger: Ledger, numbered: NumberedTrial) -> Entry:
 
 
 def _decide(
-    ledger: Ledger,
+    ledger: Recorder,
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
@@ -189,7 +189,6 @@ def _decide(
     """The batch's undecided trials end as rejections and scores, each on disk at once, as far as
     the budget goes."""
     open_trials = [trial for trial in batch if trial.number in ledger.state.in_flight]
-    left = allowance(ledger.state)
     evaluator = inputs.evaluator()
     judge = partial(_judge, inputs)
     waiting: list[Survivor] = []
@@ -200,7 +199,7 @@ def _decide(
             waiting.append(verdict)
         else:
             ledger.record(_rejection(ledger, verdict))
-        if left.out_of_time():  # the baseline, if it is open, was the first
+        if time_is_up(ledger):  # the baseline, if it is open, was the first
             break
     odd = partial(_odd, ledger)
     known = known_evaluations(cache, inputs, odd)
@@ -215,11 +214,11 @@ def _decide(
             ledger.record(_score(ledger, answer))
             if not answer.from_cache and (warning := cache.put(answer.answer)) is not None:
                 odd(warning)
-            if left.out_of_time() and what_stops(ledger.state) is not None:
+            if time_is_up(ledger) and what_stops(ledger.state) is not None:
                 break
 
 
-def _give_up(ledger: Ledger) -> None:
+def _give_up(ledger: Recorder) -> None:
     """If a budget is spent, what it left undecided is rejected, so that every candidate ends."""
     state = ledger.state
     stop = what_stops(state)
@@ -241,7 +240,7 @@ def _give_up(ledger: Ledger) -> None:
     )
 
 
-def _odd(ledger: Ledger, what: str) -> None:
+def _odd(ledger: Recorder, what: str) -> None:
     """What the cache found odd, said and recorded: a search goes on without it."""
     say(f"warning: {what}")
     ledger.record(_entry(ledger, NoteTaken(text=what, author=CACHE)))
@@ -268,7 +267,7 @@ def _too_big(state: State) -> Mapping[int, NormalTrial]:
     }
 
 
-def _rejection(ledger: Ledger, rejection: Rejection) -> Entry:
+def _rejection(ledger: Recorder, rejection: Rejection) -> Entry:
     event = TrialRejected(
         trial_id=rejection.trial_id,
         code=rejection.code,
@@ -280,7 +279,7 @@ def _rejection(ledger: Ledger, rejection: Rejection) -> Entry:
     return _entry(ledger, event, rejection.number)
 
 
-def _score(ledger: Ledger, scored: Scored) -> Entry:
+def _score(ledger: Recorder, scored: Scored) -> Entry:
     event = TrialScored(
         trial_id=scored.survivor.trial.trial_id,
         evaluation=scored.evaluation,

@@ -16,7 +16,7 @@ from flows.artefacts import (
     write_artefacts,
 )
 from flows.interrupts import Interrupted, shielded
-from flows.ledger import Ledger, Listener
+from flows.ledger import Ledger, Listener, Recorder
 from flows.opening import (
     Watch,
     inputs_of_run,
@@ -104,7 +104,7 @@ def search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage
         LogError: the log failed.
     """
     with ledger, _interruptible(ledger):
-        _search(ledger, inputs, store.evaluations, stage)
+        search(ledger, inputs, store.evaluations, stage)
         ledger.compact()
 
 
@@ -144,7 +144,12 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
     ledger.anchor()
 
 
-def _search(ledger: Ledger, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+    """The search itself, from wherever the run stands to its end; nothing for a finished run.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
     if ledger.state.finished is not None:
         return
     if ledger.state.axes is None:

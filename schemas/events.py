@@ -162,6 +162,13 @@ class NoteTaken(FrozenModel):
     author: str
 
 
+class BudgetSpent(FrozenModel):
+    """The clock said that a budget is spent: what was not decided by then will not be."""
+
+    type: Literal["BudgetSpent"] = "BudgetSpent"
+    why: str
+
+
 class RoundFinished(FrozenModel):
     """A round ended, and why."""
 
@@ -217,6 +224,7 @@ Event = Annotated[
     | TrialInvalidated
     | LLMCalled
     | NoteTaken
+    | BudgetSpent
     | RoundFinished
     | RunInterrupted
     | RunResumed

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
+    BudgetSpent,
     Envelope,
     Event,
     LLMCalled,
@@ -84,6 +85,7 @@ class _Folder:
         self.incumbent: tuple[float, int] | None = None
         self.notes: list[Note] = []
         self.calls: list[Call] = []
+        self.stop: str | None = None
         self.llm_tokens = 0
         self.llm_cost_usd = 0.0
         self.seeds = self.proposals = self.perf_calls = self.benchmark_calls = 0
@@ -121,7 +123,7 @@ class _Folder:
         folder.perf_calls, folder.benchmark_calls = spent.perf_calls, spent.benchmark_calls
         folder.spent_rounds, folder.wall_clock_s = spent.rounds, spent.wall_clock_s
         folder.llm_tokens, folder.llm_cost_usd = spent.llm_tokens, spent.llm_cost_usd
-        folder.calls = list(start.calls)
+        folder.calls, folder.stop = list(start.calls), start.stop
         folder.forks, folder.carried = list(start.forks), start.carried
         return folder
 
@@ -157,6 +159,7 @@ class _Folder:
                 wall_clock_s=self.wall_clock_s,
             ),
             in_flight=tuple(self.open_trials),
+            stop=self.stop,
             calls=tuple(self.calls),
             forks=tuple(self.forks),
             carried=self.carried,
@@ -217,6 +220,7 @@ class _Folder:
             self.begin()
             self.carried = known
             return
+        self.stop = None
         for number in event.reopened:
             trial = self.trials.get(number)
             if trial is None or trial.rejected is None:
@@ -247,6 +251,8 @@ class _Folder:
                 self._decided(envelope, event.trial_id, rejected=event)
             case TrialScored():
                 self._scored(envelope, event)
+            case BudgetSpent():
+                self.stop = event.why
             case LLMCalled():
                 self._called(envelope, event)
             case RoundStarted():

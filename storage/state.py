@@ -173,6 +173,8 @@ class State:
     spent: Spent
     in_flight: tuple[int, ...]
     """Trials proposed and not yet decided."""
+    stop: str | None = None
+    """Which budget the clock found spent, in words."""
     calls: tuple[Call, ...] = ()
     """Every call of a language model, in order."""
     forks: tuple[ForkPoint, ...] = ()

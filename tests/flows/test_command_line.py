@@ -43,6 +43,7 @@ OFFERED = {
     "show": ["RUN", "--store", "--events", "--json"],
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
+    "replay": ["RUN", "--at-round", "--at-trial", "--at-event", "--verify", "--store", "--json"],
     "lineage": [
         "RUN", "--trial", "--as-of", "--dot", "--svg", "--bundle", "--store", "--json",
     ],
