@@ -19,6 +19,8 @@ LABEL = 11
 """Width of the first column."""
 LONGEST_LIST = 8
 """Lists with more values are counted rather than spelled out."""
+MOST_ELSEWHERE = 8
+"""Evaluations outside the lineage that are listed, the newest."""
 EXCERPT_LINES = 12
 """Lines of a prompt or an answer that are shown."""
 
@@ -124,6 +126,10 @@ def _print_evaluations(evaluations: Sequence["RecordedEvaluation"]) -> None:
     if not evaluations:
         _say("evaluated", "never")
         return
+    elsewhere = [e for e in evaluations if not e.in_lineage]
+    left_out = elsewhere[:-MOST_ELSEWHERE]
+    if left_out:
+        _say("evaluated", f"also {len(left_out)} times in earlier runs: --json has them all")
     print_table(
         ("evaluated|", "run|", "#>", "event>", "by|", "tok/s/GPU>", "GB>", "verdict"),
         [
@@ -138,6 +144,7 @@ def _print_evaluations(evaluations: Sequence["RecordedEvaluation"]) -> None:
                 _outcome(e),
             )
             for e in evaluations
+            if e not in left_out
         ],
     )
 

@@ -71,11 +71,11 @@ def lineage_of_trial(
     others = [t for t in ranked if t is not chosen]
     seeds = [t for t in ranked if is_seed(state, t)]
     return Lineage(
-        run_id=run_id,
+        run_id=state.run_id,
         as_of_event=state.head_seq,
         as_of=state.last_at,
         head_hash=state.head_hash,
-        anchored=_anchored(store, run_id),
+        anchored=_anchored(store, state.run_id),
         status=state.status,
         is_recipe=state.incumbent == chosen.number,
         trial=story_of(chosen.number, searches, Sources(store, runs, known, elsewhere)),

@@ -142,6 +142,12 @@ def test_p13_as_of_an_event_is_what_was_known_then(store: Store):
     assert (early.trial.trial, early.status, early.candidates) == (2, "open", 3)
 
 
+def test_p13_before_a_fork_began_it_is_the_run_above_that_knew(store: Store):
+    before = lineage_of_trial(store, PARENT)
+    child_run(store.root)
+    assert lineage_of_trial(store, CHILD, as_of=before.as_of_event) == before
+
+
 def test_evaluations_in_other_runs_are_found_and_marked(store: Store):
     other_run(store.root)
     found = lineage_of_trial(store, PARENT).trial.evaluations
