@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from flows.commands import (
+    calibrate,
     collective,
     diff,
+    fidelity,
     fork,
     inputs,
     invalidate,
@@ -79,6 +81,8 @@ for register in (
     placement,
     collective,
     schedule,
+    fidelity,
+    calibrate,
 ):
     register.add_to(app)
 

@@ -11,12 +11,14 @@ from typing import Any
 from flows.differences import Difference, spec_differences
 from flows.interrupts import Shield
 from flows.ledger import Ledger, Listener
+from flows.llm_rounds import llm_is_gone
 from flows.requests import TuneRequest
 from flows.terminal import say
 from projection import PROJECTION_VERSION
 from schemas.cluster import Cluster
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunResumed, RunStarted
+from schemas.search import LlmPlan
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
 from storage.canonical import canonical
@@ -116,8 +118,11 @@ def inputs_of_spec(log: EventLog, spec: RunStarted) -> Inputs:
     )
 
 
-def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledger:
-    """An unfinished run, resumed: RunResumed is on disk. A finished one is opened as it is.
+def reopen_run(
+    store: Store, run_id: str, inputs: Inputs, watch: Watch, llm: LlmPlan | None = None
+) -> Ledger:
+    """An unfinished run, resumed: RunResumed is on disk. A finished one is opened as it is, unless
+    a language model is to go on (`llm`), or the one it asked was not to be had.
 
     Raises:
         RunLocked: a live process is writing it.
@@ -131,14 +136,15 @@ def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledge
         if differences := spec_differences(log, state.spec, inputs):
             raise _changed(run_id, differences, ())
         ledger = Ledger(log, watch.shield, state, watch.listeners)
-        if state.finished is None:
-            ledger.record(
-                Entry(
-                    RunResumed(
-                        refold_version=refold_version(), projection_version=PROJECTION_VERSION
-                    )
-                )
+        reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
+        if state.finished is None or reopened:
+            resumed = RunResumed(
+                refold_version=refold_version(),
+                projection_version=PROJECTION_VERSION,
+                reopened=reopened,
+                llm=llm,
             )
+            ledger.record(Entry(resumed))
     except BaseException:
         log.close()
         raise

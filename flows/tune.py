@@ -8,6 +8,7 @@ asked again, and trials that were in flight are.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from flows.artefacts import (
     keep_caches_under,
@@ -15,8 +16,11 @@ from flows.artefacts import (
     warn_if_unanchored,
     write_artefacts,
 )
+from flows.continuation import continue_round
 from flows.interrupts import Interrupted, shielded
 from flows.ledger import Ledger, Listener, Recorder
+from flows.llm_access import Models, key_from, with_model
+from flows.llm_rounds import ended, llm_rounds
 from flows.opening import (
     Watch,
     inputs_of_run,
@@ -34,9 +38,9 @@ from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
-from storage import Entry, EventLog, Store
+from storage import Entry, EventLog, State, Store
 from storage.evaluation_cache import EvaluationCache
-from tasks.finish import Outcome, finish
+from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
 from tasks.seed_plan.pins import refuse_impossible_pins
 
@@ -88,9 +92,10 @@ def resume(
     run_id = store.find_run(request.run)
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
+    asked = None if request.llm is None else with_model(inputs, request.llm).search.llm
     out_dir = out_dir_of_run(EventLog.open(store, run_id).state(), request.out_dir)
     with held(out_dir), shielded() as shield:
-        ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners))
+        ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners), asked)
         search_to_the_end(ledger, inputs, store, stage)
         stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
     return ledger.run_id
@@ -104,12 +109,16 @@ def search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage
         LogError: the log failed.
     """
     with ledger, _interruptible(ledger):
-        search(ledger, inputs, store.evaluations, stage)
+        log = EventLog.open(store, ledger.run_id)
+        models = Models(
+            key_from(inputs.llm), inputs.secrets(), partial(continue_round, log, ledger)
+        )
+        search(ledger, inputs, store.evaluations, stage, models)
         ledger.compact()
 
 
 def _resolve(request: TuneRequest) -> Inputs:
-    return resolve_pair(
+    inputs = resolve_pair(
         request.workload,
         request.target_cluster,
         request.model_path,
@@ -118,6 +127,9 @@ def _resolve(request: TuneRequest) -> Inputs:
         memory_regime=request.memory_regime,
         seed_budget=request.seed_budget,
     )
+    if request.seed_only:
+        return inputs
+    return with_model(inputs, request.llm)
 
 
 @contextmanager
@@ -144,7 +156,9 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
     ledger.anchor()
 
 
-def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def search(
+    ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage, models: Models
+) -> None:
     """The search itself, from wherever the run stands to its end; nothing for a finished run.
 
     Raises:
@@ -157,9 +171,19 @@ def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stag
         ledger.record(Entry(AxesDerived(axes=axes)))
     if seeds_are_due(ledger.state):
         seed_round(ledger, inputs, cache, stage)
-    outcome = stage("finish", finish, ledger.state, inputs.cluster)
+    if ledger.state.spec.search.llm is not None:
+        llm_rounds(ledger, inputs, cache, stage, models)
+    outcome = stage("finish", finish, ledger.state, inputs.cluster, _stop(ledger.state))
     ledger.record(Entry(_run_finished(outcome)))
     ledger.anchor()
+
+
+def _stop(state: State) -> str | None:
+    """What ended the search before its plan was done."""
+    if state.spec.search.llm is not None:
+        return ended(state)
+    rounds = [done.finished.why for done in state.rounds if done.finished is not None]
+    return rounds[-1] if rounds and rounds[-1] != PLAN_DONE else None
 
 
 def _run_finished(outcome: Outcome) -> RunFinished:

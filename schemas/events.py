@@ -8,7 +8,7 @@ from pydantic import Field
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.legality import LegalAxes
 from schemas.model import FrozenModel
-from schemas.search import Budget, SearchSpec
+from schemas.search import Budget, LlmPlan, SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 
 SCHEMA_VERSION = 2
@@ -176,6 +176,8 @@ class RoundFinished(FrozenModel):
     why: str
     incumbent: int | None
     incumbent_tokens_per_s_per_gpu: float | None
+    final: bool = False
+    """No other round follows: the reason is the search's own."""
 
 
 class RunInterrupted(FrozenModel):
@@ -193,6 +195,8 @@ class RunResumed(FrozenModel):
     projection_version: str
     reopened: bool = False
     """Whether the run had finished before."""
+    llm: LlmPlan | None = None
+    """The language model it goes on with; None: as before."""
 
 
 class TailRecovered(FrozenModel):

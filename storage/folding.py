@@ -74,6 +74,7 @@ class _Folder:
         self.recoveries: list[TailRecovered] = []
         self.forks: list[ForkPoint] = []
         self.carried: tuple[Trial, ...] = ()
+        self.earlier_rounds = 0
         self.begin()
 
     def begin(self) -> None:
@@ -126,6 +127,7 @@ class _Folder:
         folder.llm_tokens, folder.llm_cost_usd = spent.llm_tokens, spent.llm_cost_usd
         folder.calls, folder.stop = list(start.calls), start.stop
         folder.forks, folder.carried = list(start.forks), start.carried
+        folder.earlier_rounds = start.earlier_rounds
         return folder
 
     def state(self) -> State:
@@ -163,6 +165,7 @@ class _Folder:
             stop=self.stop,
             calls=tuple(self.calls),
             forks=tuple(self.forks),
+            earlier_rounds=self.earlier_rounds,
             carried=self.carried,
         )
 
@@ -200,6 +203,11 @@ class _Folder:
             self._impossible(envelope, "resumes a finished run without reopening it")
         self.finished = self.interrupted = None
         self.resumed.append(event)
+        if event.reopened:
+            self.earlier_rounds = len(self.rounds)
+        if event.llm is not None:
+            search = self.spec.search.model_copy(update={"llm": event.llm})
+            self.spec = self.spec.model_copy(update={"search": search})
 
     def _forked(self, envelope: Envelope, event: RunForked) -> None:
         if (event.parent, event.parent_seq, event.parent_hash) != (
@@ -211,8 +219,8 @@ class _Folder:
         known = tuple(self.trials.values())
         self.run_id, self.spec, self.started_at = envelope.run_id, event.spec, envelope.at
         self.finished = self.interrupted = None
-        rounds = len(self.rounds) if event.inherits else 0
-        self.forks.append(ForkPoint(envelope.run_id, envelope.seq, event, rounds))
+        self.earlier_rounds = len(self.rounds) if event.inherits else 0
+        self.forks.append(ForkPoint(envelope.run_id, envelope.seq, event))
         self.axes = None
         if not event.inherits:
             self.begin()
