@@ -1,5 +1,6 @@
 """A lineage for a person to read, in at most 100 columns."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +88,10 @@ def _print_story(trial: "TrialStory") -> None:
 
 def _print_proposal(trial: "TrialStory") -> None:
     print()
+    planned = f", {trial.planned} planned" if trial.planned else ""
     _say(
         "proposed",
-        f"as #{trial.trial} in round {trial.round} ({trial.proposer}, {trial.planned} planned)"
+        f"as #{trial.trial} in round {trial.round} ({trial.proposer}{planned})"
         f" at {_place(trial.place)}",
     )
     by = f"rule {trial.rule}" if trial.call is None else f"rule {trial.rule}, the call below"
@@ -114,12 +116,33 @@ def _print_call(call: "ProposingCall") -> None:
 
 def _print_excerpt(label: str, text: str, sha256: str) -> None:
     _say(label, f"sha256 {sha256}, {len(text.encode()):,} bytes")
-    lines = text.splitlines()
+    lines = "\n".join(_spoken(text)).splitlines()
     for line in lines[:EXCERPT_LINES]:
         shown = line if len(line) <= MAX_WIDTH - LABEL - 2 else line[: MAX_WIDTH - LABEL - 3] + "…"
         print(f"{'':{LABEL}}| {shown}")
     if len(lines) > EXCERPT_LINES:
         print(f"{'':{LABEL}}| … {len(lines) - EXCERPT_LINES} more lines: --json has them all")
+
+
+def _spoken(text: str) -> list[str]:
+    """What a request or an answer says, without the protocol around it where that is JSON."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return [text]
+    return list(_texts(body)) or [text]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name in ("text", "content") and isinstance(item, str):
+                yield item
+            else:
+                yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 def _print_evaluations(evaluations: Sequence["RecordedEvaluation"]) -> None:

@@ -188,8 +188,9 @@ def _stories(lineage: Lineage, runs: dict[str, int]) -> Iterator[Node | Edge]:
 
 
 def _story(story: TrialStory, lane: int, runs: Sequence[str]) -> Iterator[Node | Edge]:
-    planned = (f"{story.proposer}, {story.planned} planned",)
-    yield Node(f"round {lane}", "round", lane, f"round {story.round}", planned)
+    planned = f", {story.planned} planned" if story.planned else ""
+    words = (f"{story.proposer}{planned}",)
+    yield Node(f"round {lane}", "round", lane, f"round {story.round}", words)
     yield _proposer(story, lane)
     changed = ", ".join(f"{name} {_value(value)}" for name, (_, value) in story.changed.items())
     lines = (*_wrapped(story.tag, 1), story.trial_id, *_wrapped(changed, MAX_LINES))
@@ -270,6 +271,7 @@ def _evaluations_in(runs: Sequence[str], story: TrialStory) -> list[RecordedEval
 
 def _wrapped(text: str, lines: int) -> tuple[str, ...]:
     """`text` in at most `lines` lines; what is cut off ends in an ellipsis."""
-    return tuple(
-        textwrap.wrap(text, LINE_CHARS, max_lines=lines, placeholder=" …", break_on_hyphens=False)
-    )
+    broken = textwrap.wrap(text, LINE_CHARS, break_on_hyphens=False)
+    if len(broken) <= lines:
+        return tuple(broken)
+    return (*broken[: lines - 1], f"{broken[lines - 1][: LINE_CHARS - 1]}…")

@@ -10,7 +10,7 @@ from schemas.lineage import Lineage
 from storage import Entry, EventLog, Store
 from tasks.lineage import lineage_of_trial
 from tasks.lineage.draw import CHAR_EM, svg_of
-from tasks.lineage.graph import KINDS, dot_of, graph_of
+from tasks.lineage.graph import KINDS, LINE_CHARS, dot_of, graph_of
 from tests.storage.builders import write
 from tests.storage.forked_runs import CHILD, PARENT, child_run, forked, invalidated, parent_run
 
@@ -88,6 +88,17 @@ def test_the_graphviz_file_quotes_what_people_wrote(lineage: Lineage):
     strings = re.sub(r'"(?:[^"\\]|\\.)*"', "S", text)
     assert '"' not in strings
     assert strings.count("{") == strings.count("}")
+
+
+def test_long_texts_are_cut_not_dropped(lineage: Lineage):
+    trial = lineage.trial.model_copy(update={"tag": "tag" * 40, "why": "why " * 90})
+    nodes = graph_of(lineage.model_copy(update={"trial": trial})).nodes
+    asked = [node for node in nodes if node.kind in ("proposer", "trial")]
+    texts = [line for node in asked for line in node.lines]
+    assert max(map(len, texts)) <= LINE_CHARS
+    assert any(line.startswith("tagtag") and line.endswith("…") for line in texts)
+    assert any(line.startswith("why why") and line.endswith("…") for line in texts)
+    assert "…" not in texts
 
 
 def test_an_invalidated_trial_says_why(tmp_path: Path):
