@@ -190,8 +190,6 @@ def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
         (["--profiling-mode", "benchmark"], "--profiling-mode benchmark is not in this version"),
         (["--profiling-mode", "both"], "--profiling-mode both is not in this version"),
         (["--agent-only"], "--agent-only"),
-        (["--llm", "openai/gpt-4o"], "--llm openai/gpt-4o"),
-        (["--search", "llm"], "--search llm is not in this version"),
         (["--search", "tpe"], "--search tpe is not in this version"),
     ],
 )
