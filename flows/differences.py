@@ -61,13 +61,8 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     found += cluster_differences(cluster, inputs.cluster)
     if found:
         return found
-    return signature_differences(spec, inputs)
-
-
-def signature_differences(spec: RunStarted, inputs: Inputs) -> list[Difference]:
-    """What differs in all that a score depends on. With the same files and the same search, that
-    is Refold itself and what it runs on."""
-    return _differences("", spec.signature_parts, _plain(inputs.signature))
+    # The same files and the same search: what is left is Refold itself and what it runs on.
+    return signature_differences(spec.signature_parts, inputs.signature.model_dump(mode="json"))
 
 
 def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
@@ -87,7 +82,9 @@ def fork_differences(
     differences = all_differences(before, after)
     same_signature = spec.signature == after.signature.hashes
     if scores_survive(differences) and not same_signature:
-        differences += signature_differences(spec, after)
+        differences += signature_differences(
+            spec.signature_parts, after.signature.model_dump(mode="json")
+        )
     return differences, same_signature and scores_survive(differences)
 
 
@@ -108,6 +105,11 @@ def search_differences(before: SearchSpec, after: SearchSpec) -> list[Difference
 def cluster_differences(before: Cluster, after: Cluster) -> list[Difference]:
     """What differs in what is trained on."""
     return _differences("cluster", _plain(before), _plain(after))
+
+
+def signature_differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:
+    """What differs in the parts of two signatures."""
+    return _differences("", before, after)
 
 
 def workload_differences(before: Workload, after: Workload) -> list[Difference]:

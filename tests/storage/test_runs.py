@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import NoteTaken, RunInterrupted
+from schemas.events import Event, NoteTaken, RunInterrupted
 from storage import Entry, EventLog, Store, list_runs, verify
+from storage.chain import seal
 from storage.run_ids import fresh_run_id, run_id
 from storage.segments import decode, encode
+from storage.summary import RunSummary, Summariser, summarise
 from tests.storage.builders import (
     RUN,
     START,
     Clock,
     proposed,
+    rejected,
+    round_started,
     scored,
     segments,
     started,
@@ -165,3 +169,25 @@ def test_run_ids_sort_by_time_and_differ_by_entropy(
 
 def test_fresh_run_ids_do_not_repeat() -> None:
     assert len({fresh_run_id() for _ in range(1000)}) == 1000
+
+
+@given(st.lists(st.sampled_from(["scored", "rejected", "in flight", "note"]), max_size=12))
+def test_many_events_are_summarised_as_one_by_one(outcomes: list[str]) -> None:
+    events: list[tuple[Event, int | None]] = [(started(), None), (round_started(3), None)]
+    for number, outcome in enumerate(outcomes):
+        if outcome == "note":
+            events.append((NOTE.event, None))
+            continue
+        events.append((proposed(number), number))
+        if outcome != "in flight":
+            verdict = scored(number % 3) if outcome == "scored" else rejected(number)
+            events.append((verdict, number))
+    one_by_one, together = RunSummary(run_id=RUN), Summariser(RUN)
+    clock = Clock()
+    for seq, (event, trial) in enumerate(events):
+        envelope = seal(event, run_id=RUN, seq=seq, prev_hash="", at=clock(), round=0, trial=trial)
+        one_by_one = summarise(one_by_one, envelope, event)
+        together.add(envelope, event)
+        if seq % 4 == 0:
+            assert together.summary == one_by_one
+    assert together.summary == one_by_one
