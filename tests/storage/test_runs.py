@@ -95,7 +95,7 @@ def test_a_changed_summary_is_not_listed(tmp_path: Path) -> None:
     edit_anchor(tmp_path, sha256=None)
     report = verify(tmp_path, RUN)
     assert report.problem is not None
-    assert "is anchored with a summary that is not the run's" in report.problem
+    assert "its anchored head summarises other events than the run's" in report.problem
 
 
 @pytest.mark.parametrize("changed", ["payload", "missing"])
