@@ -49,7 +49,7 @@ def imported(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def undeclared(folders: tuple[str, ...], requirements: list[Requirement]) -> set[str]:
     """Third-party modules that the folders import though no requirement brings them."""
-    ours = {*PACKAGES, "tests", "benchmarks", *sys.stdlib_module_names}
+    ours = {*PACKAGES, "tests", "benchmarks", "scripts", *sys.stdlib_module_names}
     known = {canonicalize_name(requirement.name) for requirement in requirements}
     known_modules = {"origami"}  # rocm-origami, which need not be installed to be declared
     providers = packages_distributions()
