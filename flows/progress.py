@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from flows.ledger import Listener
 from flows.terminal import say
 from schemas.events import (
+    NEXT_STEPS_AUTHOR,
+    SUMMARY_AUTHOR,
     AxesDerived,
     Envelope,
     Event,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-MODELS = ("planner", "investigator")
+MODELS = ("planner", "investigator", SUMMARY_AUTHOR, NEXT_STEPS_AUTHOR)
 """Whose notes are shown as they come."""
 
 

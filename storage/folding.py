@@ -10,6 +10,7 @@ from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
     BudgetSpent,
+    CodeRan,
     Envelope,
     Event,
     LLMCalled,
@@ -22,6 +23,7 @@ from schemas.events import (
     RunResumed,
     RunStarted,
     TailRecovered,
+    ToolCalled,
     TrialInvalidated,
     TrialProposed,
     TrialRejected,
@@ -263,6 +265,8 @@ class _Folder:
                 self.stop = event.why
             case LLMCalled():
                 self._called(envelope, event)
+            case ToolCalled() | CodeRan():
+                self._of_open_round(envelope)
             case RoundStarted():
                 self._round_started(envelope, event)
             case RoundFinished():
@@ -314,11 +318,14 @@ class _Folder:
                 finished_at=envelope.at,
             )
 
-    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+    def _of_open_round(self, envelope: Envelope) -> None:
         current = self._round()
         if current is None or envelope.round != current.number:
             self._impossible(envelope, f"is of round {envelope.round}, which is not open")
-        elif event.call != len(self.calls):
+
+    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+        self._of_open_round(envelope)
+        if event.call != len(self.calls):
             self._impossible(envelope, f"is call {event.call}; call {len(self.calls)} is next")
         self.calls.append(Call(event, envelope.run_id, envelope.at, envelope.round))
         self.llm_tokens += (event.input_tokens or 0) + (event.output_tokens or 0)
