@@ -42,8 +42,8 @@ def write_artefacts(state: State, workload: Workload, out_dir: Path | None) -> P
 
 
 def keep_caches_under(store: Store) -> None:
-    """Points matplotlib's font cache below the store, so that nothing is written elsewhere."""
-    cache = store.root / "cache" / "matplotlib"
+    """Points matplotlib's font cache below the store's local folder."""
+    cache = store.local_folder(os.environ) / "cache" / "matplotlib"
     os.environ.setdefault("MPLCONFIGDIR", str(cache.absolute()))
 
 

@@ -1,4 +1,4 @@
-"""The record of a model's code: each call of a tool before it is answered, each outcome of a step."""
+"""The record of a model's code: each call of a tool, before its answer, and each step's outcome."""
 
 from flows.deciding import entry
 from flows.ledger import Recorder

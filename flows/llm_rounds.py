@@ -84,7 +84,7 @@ def ended(state: State) -> str | None:
     if state.spent.proposals >= budget.max_proposals:
         return f"max_proposals: all {budget.max_proposals} proposals are spent"
     if _since_improvement(state) >= budget.patience:
-        return f"the last {_since_improvement(state)} trials did not improve"
+        return f"the last {_since_improvement(state)} scored trials did not improve"
     return None
 
 
@@ -272,11 +272,14 @@ def _propose(recorder: Recorder, inputs: Inputs, plan: Plan) -> list[NumberedTri
 
 
 def _since_improvement(state: State) -> int:
-    """Trials of models decided since the incumbent was found."""
+    """Trials of models scored in the rounds after the one that found the incumbent."""
+    found_in = -1 if state.best is None else state.best.round
     rounds = [known for known in state.own_rounds if known.started.proposer == LLM]
-    numbers = [number for known in rounds for number in known.trials]
     return sum(
-        number > (state.incumbent if state.incumbent is not None else -1) for number in numbers
+        state.trials[number].status == "scored"
+        for known in rounds
+        if known.number > found_in
+        for number in known.trials
     )
 
 

@@ -42,8 +42,9 @@ def store_of(option: str | None) -> Store:
 
     Raises:
         UserError: it cannot be one.
+        EnvironmentMissing: it is a URL, and what reads that is not installed.
     """
-    return Store.locate(option, os.environ)
+    return Store.locate(option, os.environ, say)
 
 
 @dataclass(frozen=True, slots=True)

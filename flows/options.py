@@ -61,7 +61,7 @@ StoreOption = Annotated[
         "--store",
         parser=_store,
         metavar="DIR",
-        help="Where runs are kept.",
+        help="Where runs are kept: a folder, or s3://, gs:// or az://BUCKET/FOLDER.",
         show_default="REFOLD_STORE, else ./.refold",
     ),
 ]

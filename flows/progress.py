@@ -1,6 +1,7 @@
 """What one sees while a search runs: drawn from the events as they reach the log, on stderr."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,7 @@ class HowToResume:
     """Says it when the run is interrupted, whoever interrupted it."""
 
     def __init__(self, store: str | None) -> None:
-        self._option = f" --store {store}" if store else ""
+        self._option = f" --store {shlex.quote(store)}" if store else ""
 
     def __call__(self, event: Event, at: Envelope) -> None:
         """One line, for RunInterrupted."""

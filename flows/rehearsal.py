@@ -153,6 +153,11 @@ class Rehearsal:
         """Whether the record has nothing more that a search decides."""
         return self._peek() is None
 
+    def reopened(self) -> bool:
+        """Whether the record goes on after the search's end: somebody took the run up again."""
+        self._skip()
+        return self._state.finished is None and self._next < len(self._upcoming)
+
     def finish(self) -> None:
         """To be called when the search has nothing more to add.
 

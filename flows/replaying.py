@@ -174,6 +174,8 @@ def _first_differs(
 def _rehearse(rehearsal: Rehearsal, inputs: Inputs, first: Record) -> DifferentEvent | None:
     try:
         search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
+        while rehearsal.reopened():
+            search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
         rehearsal.finish()
     except RecordEnds:
         return None

@@ -1,6 +1,7 @@
 """Runs a search for the command line: where, under what, and what is said at its end."""
 
 import json
+import os
 
 from flows.artefacts import closing_text, out_dir_of_run, workload_of
 from flows.opening import store_of
@@ -22,7 +23,7 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
         KeyboardInterrupt: it was interrupted, and has said how to resume.
     """
     store = store_of(request.store)
-    with api(prefect, store.root / "prefect", say) as url:
+    with api(prefect, store.local_folder(os.environ) / "prefect", say) as url:
         run_id = _run(request, under_prefect=url is not None)
     log = EventLog.open(store, run_id)
     state = log.state()

@@ -15,7 +15,7 @@ RefoldError                      exit code, one line, and what to do next
     ├── RunLocked                another live process holds the run's lease
     ├── DamagedLog               an event at or below the anchored head is not what was written
     ├── UnknownEvent             a type or schema version newer than this Refold knows
-    └── StoreRefused     (3)     the store's disk refuses: full, read-only, not ours
+    └── StoreRefused     (3)     the store's disk or server refuses: full, not ours, not there
 """
 
 LONGEST_QUOTE = 80
@@ -104,6 +104,8 @@ class UnknownEvent(LogError):
 
 class StoreRefused(LogError):
     """The disk under the store refuses: it is full, read-only, not ours, or lacks hard links.
+
+    Or its object store does: it cannot be reached, denies access, or has no such bucket.
 
     A `LogError`, because whoever must not go on after a failed append must not go on after this;
     with the exit code of the environment, because the log itself is as good as before.

@@ -1,7 +1,7 @@
 """The one list of everything that can happen in a run. Names are past tense."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -267,15 +267,18 @@ Event = Annotated[
 ]
 
 
-class Envelope(FrozenModel):
-    """An event as recorded: where it stands in its run, and the chain that proves it."""
+class Envelope(NamedTuple):
+    """An event as recorded: where it stands in its run, and the chain that proves it.
+
+    A plain tuple: a long log has a million of them, and reading proves every field by the hash.
+    """
 
     run_id: str
-    seq: int = Field(ge=0)
+    seq: int
     type: str
     schema_version: int
-    round: int | None = None
-    trial: int | None = None
+    round: int | None
+    trial: int | None
     at: datetime
     prev_hash: str
     hash: str

@@ -34,7 +34,8 @@ class Budget(FrozenModel):
     max_llm_cost_usd: float | None = Field(default=None, ge=0)
     max_wall_clock_s: float | None = Field(default=None, ge=0)
     patience: int = Field(default=5, ge=1)
-    """Trials of LLM rounds in a row that may fail to improve on the incumbent."""
+    """Scored trials in a row that may fail to improve on the incumbent, in rounds of a language
+    model after the one that found it."""
 
 
 class AxisToggles(FrozenModel):

@@ -5,7 +5,8 @@ runs/run_id=<id>/compacted.json                          which segments one stan
 runs/run_id=<id>/blobs/<sha256>                          large texts, by content
 runs/run_id=<id>/discarded/<name>                        what recovery set aside
 heads/<id>.json                                          the anchored head and a summary
-leases/<id>.lock, leases/<id>.json                       who writes, and since when
+leases/<id>.lock, leases/<id>.json                       who writes, and since when; in an object
+                                                         store the record alone
 evaluations/<first two digits>/<sha256>.json             the evaluation cache
 """
 

@@ -7,8 +7,8 @@ P2  What a killed writer left, and a torn tail beyond the anchored head, is set 
     outside the run's folder, durably, by `anchor_head`.
 P3  `append` expects a sequence number; a writer that is behind gets `StaleWriter`, having written
     nothing.
-P4  When `append` returns, the segment and its directory entry are on disk. A batch is one segment
-    and costs one flush of each.
+P4  When `append` returns, the segment and its directory entry are on disk, or an object store has
+    answered for it. A batch is one segment and costs one flush of each, or one write.
 P5  A run can be resumed: `state` says what is done, in flight and left (see `storage.folding`).
 P7  An evaluation is found again only by all that could change it (see `storage.evaluation_cache`).
 P8  Provenance is recorded as it was made, and never upgraded.
@@ -32,7 +32,7 @@ from schemas.errors import LogError, StaleWriter
 from schemas.events import ZERO_HASH, Envelope, Event, RunForked, TailRecovered
 from storage.backends import AlreadyStored, SegmentStore
 from storage.backends.lease import Lease
-from storage.backends.local_lease import this_process
+from storage.backends.process import this_process
 from storage.blobs import find_blob, read_blob
 from storage.canonical import sha256_hex
 from storage.chain import seal
@@ -315,6 +315,8 @@ class EventLog:
     def _must_write(self) -> None:
         if not self._writing:
             raise LogError(f"run {self.run_id} is not open for writing")
+        if self.lease is not None:
+            self.lease.check()
 
     def _append(self, entries: list[Entry]) -> list[Envelope]:
         if not entries:

@@ -1,27 +1,31 @@
 """A store: where it is, what runs it holds, and the evaluation cache beside them."""
 
 import difflib
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import RunNotFound, UserError
 from storage.backends import SegmentStore
 from storage.backends.local import LocalDisk
+from storage.backends.object_store import ObjectStore
+from storage.backends.store_url import StoreUrl, is_url, parse
 from storage.evaluation_cache import EvaluationCache
 from storage.extent import has_begun
 from storage.layout import RUNS, run_of_folder
 
 DEFAULT_STORE = "./.refold"
-_URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
+"""Where runs are kept unless told otherwise."""
+
+
+def _silent(_: str) -> None: ...
 
 
 @dataclass(frozen=True)
 class Store:
     """A place that holds runs."""
 
-    root: Path
+    root: Path | StoreUrl
     backend: SegmentStore
 
     @classmethod
@@ -30,23 +34,32 @@ class Store:
         return cls(root, LocalDisk(root))
 
     @classmethod
-    def locate(cls, option: str | None, env: Mapping[str, str]) -> "Store":
+    def locate(
+        cls, option: str | None, env: Mapping[str, str], say: Callable[[str], None] = _silent
+    ) -> "Store":
         """The store named by `--store`, else by REFOLD_STORE in `env`, else `./.refold`.
 
+        Nothing is sent or made yet. `say` is told, in one line, what a store waits for.
+
         Raises:
-            UserError: the name is a URL, or something that is there and not a folder.
+            UserError: a URL that names no store, or something that is there and not a folder.
+            EnvironmentMissing: a URL, and `obstore` is not installed.
         """
         name = option or env.get("REFOLD_STORE") or DEFAULT_STORE
-        url = _URL.match(name)
-        if url:
-            raise UserError(
-                f"store {name}: {url.group(1)}:// stores are not available yet",
-                hint="name a folder on a local disk",
-            )
+        if is_url(name):
+            url = parse(name)
+            return cls(url, ObjectStore(url, env, say=say))
         root = Path(name).expanduser()
         if root.exists() and not root.is_dir():
             raise UserError(f"store {name}: is a file, not a folder")
         return cls.at(root)
+
+    def local_folder(self, env: Mapping[str, str]) -> Path:
+        """Where the tools of a search keep local files: the store's own folder, if it is one, else
+        `refold/` in the user's cache (XDG_CACHE_HOME in `env`, else `~/.cache`)."""
+        if isinstance(self.root, Path):
+            return self.root
+        return Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "refold"
 
     def run_ids(self) -> list[str]:
         """Ids of the runs in the store, oldest first; a folder without an event is none."""

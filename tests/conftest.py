@@ -4,6 +4,8 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +15,9 @@ from flows.tune import tune
 from storage import EventLog
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Standing, Uninterrupted
+
+if TYPE_CHECKING:
+    from tests.s3_server import S3Server
 
 
 def pytest_configure() -> None:
@@ -49,6 +54,34 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
             server.ready()
             _copy(home / "prefect.db", database)
             yield Standing(server.url, home, database)
+
+
+@pytest.fixture(scope="session")
+def running_s3() -> Iterator["S3Server"]:
+    from tests.s3_server import S3Server  # moto and boto3: not for every test
+
+    server = S3Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(running_s3: "S3Server", monkeypatch: pytest.MonkeyPatch) -> Iterator["S3Server"]:
+    """An S3 server that behaves, named by the environment."""
+    for name, value in running_s3.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    running_s3.requests.clear()
+    yield running_s3
+    running_s3.faults.clear()
+    running_s3.ignores_conditions = False
+
+
+@pytest.fixture
+def s3_store(s3: "S3Server") -> str:
+    """The URL of an empty store."""
+    return f"s3://{s3.bucket}/{uuid4().hex}/a folder"
 
 
 def _copy(source: Path, target: Path) -> None:

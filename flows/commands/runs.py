@@ -153,7 +153,8 @@ def _print_events(log: Any, *, as_json: bool) -> None:
 
     for envelope, event in log.iterate():
         if as_json:
-            print(json_line({**envelope.model_dump(mode="json"), "payload": event}))
+            at = envelope.at.isoformat().replace("+00:00", "Z")
+            print(json_line({**envelope._asdict(), "at": at, "payload": event}))
             continue
         trial = "" if envelope.trial is None else f" #{envelope.trial}"
         print(f"{envelope.seq:>5} {envelope.at:%H:%M:%S.%f} {envelope.type}{trial}")

@@ -36,7 +36,8 @@ class SegmentStore(Protocol):
 
         Raises:
             AlreadyStored: the key is taken; nothing was written.
-            StoreRefused: it cannot be written (disk full, no permission); the key is not taken.
+            StoreRefused: it cannot be written (disk full, no permission); the key is not taken,
+                unless the message says that it may be: a server's answer was lost.
         """
 
     def replace(self, key: str, data: bytes) -> None:
@@ -54,10 +55,13 @@ class SegmentStore(Protocol):
         """
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Delete what is under `keys`, durably. Removing what is not there is no error.
+        """Delete what is under `keys`, durably; each key is free to be created again.
+
+        Removing what is not there is no error, so removing twice is the same as once. A reader at
+        the same time gets the whole value or `NotStored`.
 
         Raises:
-            StoreRefused: one cannot be removed; it and those after it may still be there.
+            StoreRefused: one cannot be removed; any of them may still be there.
         """
 
     def leftovers(self, prefix: str) -> list[str]:

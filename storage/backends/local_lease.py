@@ -8,22 +8,12 @@ name stands in a second file.
 
 import fcntl
 import os
-import socket
-from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas.errors import RunLocked, StoreRefused
-from storage.backends.lease import Owner
-
-
-def this_process(since: datetime) -> Owner:
-    """The owner record of the running process."""
-    pid = os.getpid()
-    return Owner(
-        pid=pid, process_started=_process_started(pid), host=socket.gethostname(), since=since
-    )
+from schemas.errors import StoreRefused
+from storage.backends.lease import Owner, locked
 
 
 class LocalLease:
@@ -36,6 +26,9 @@ class LocalLease:
         self._record = record
         self.owner = owner
         self.took_over = took_over
+
+    def check(self) -> None:
+        """See `Lease.check`: nobody takes a lock over while this process lives."""
 
     def release(self) -> None:
         """Remove the record, then unlock. The lock file stays: removing it would race."""
@@ -54,8 +47,8 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         StoreRefused: the lock file cannot be made.
     """
     before = _read(record)
-    if before is not None and _same_process(before, owner):
-        raise _locked(what, before)
+    if before is not None and before.is_same_process(owner):
+        raise locked(what, before)
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -64,7 +57,7 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
         os.close(descriptor)
-        raise _locked(what, _read(record)) from error
+        raise locked(what, _read(record)) from error
     except OSError as error:
         os.close(descriptor)
         raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
@@ -77,34 +70,9 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
     return LocalLease(descriptor, record, owner, took_over)
 
 
-def _locked(what: str, holder: Owner | None) -> RunLocked:
-    if holder is None:
-        return RunLocked(f"{what} is held by another process that took it a moment ago")
-    return RunLocked(
-        f"{what} is held by {holder.words}", hint="wait for that process, or stop it and try again"
-    )
-
-
 def _read(record: Path) -> Owner | None:
     """The owner on record. An unreadable record names nobody: the lock itself decides."""
     try:
         return Owner.model_validate_json(record.read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def _same_process(left: Owner, right: Owner) -> bool:
-    return (left.pid, left.process_started, left.host) == (
-        right.pid,
-        right.process_started,
-        right.host,
-    )
-
-
-def _process_started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; empty where there is no /proc."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]

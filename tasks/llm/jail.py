@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -61,10 +62,8 @@ def close_jail(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            try:
+            with suppress(BrokenPipeError):  # what was not sent, nobody reads any more
                 stream.close()
-            except BrokenPipeError:
-                pass  # what was not sent, nobody reads any more
 
 
 def _command(bwrap: str, worker: Path, seccomp: int) -> list[str]:

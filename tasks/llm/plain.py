@@ -1,4 +1,4 @@
-"""What a model sent as values that can be recorded: Unicode, finite numbers, no depth without end."""
+"""What a model sent as values that can be recorded: Unicode, finite numbers, bounded depth."""
 
 import math
 from typing import Any

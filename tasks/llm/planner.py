@@ -42,7 +42,7 @@ def ask_planner(
             "scratchpad": (str, dspy.InputField(desc="notes of earlier rounds")),
             "rationale": (str, dspy.OutputField()),
             "hypotheses": (list[str], dspy.OutputField()),
-            "candidates": (list[dict[str, Any]], dspy.OutputField()),
+            "candidates": (list[Any], dspy.OutputField(desc="objects of knobs")),
             "polish": (str, dspy.OutputField()),
         },
         prompt("planner"),

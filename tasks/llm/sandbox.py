@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from schemas.errors import EnvironmentMissing
 from tasks.llm.jail import INSTALL, START_S, close_jail, open_jail, why_not_jailed
@@ -173,18 +173,16 @@ def _outcome(done: Any) -> Outcome:
     """What the worker says of a step, if it is of the form that ours says it in."""
     if not isinstance(done, dict):
         raise _Stopped(_GARBAGE)
-    kind, value = done.get("kind"), done.get("value")
-    is_text = kind in ("output", "error") and isinstance(value, str)
-    if not is_text and not (kind == "final" and isinstance(value, dict)):
+    kind, value = str(done.get("kind")), done.get("value")
+    expected = {"output": str, "error": str, "final": dict}.get(kind)
+    if expected is None or not isinstance(value, expected):
         raise _Stopped(_GARBAGE)
     if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_TEXT:
         raise _Stopped("the step was stopped: its outcome is too long")
-    return Outcome(kind, value)
+    return Outcome(cast("Kind", kind), value)
 
 
-def _call(
-    message: dict[str, Any], tools: Collection[str]
-) -> tuple[str, list[Any], dict[str, Any]]:
+def _call(message: dict[str, Any], tools: Collection[str]) -> tuple[str, list[Any], dict[str, Any]]:
     name, args, kwargs = (message.get(key) for key in ("call", "args", "kwargs"))
     if name not in tools or not isinstance(args, list) or not isinstance(kwargs, dict):
         raise _Stopped(_GARBAGE)

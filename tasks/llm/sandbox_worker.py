@@ -40,9 +40,11 @@ class Printed(io.TextIOBase):
         self._head, self._tail, self._length = "", "", 0
 
     def writable(self) -> bool:
+        """Always."""
         return True
 
     def write(self, text: str) -> int:
+        """Takes all of it, and keeps what there is room for."""
         self._length += len(text)
         half = MOST_OUTPUT // 2
         room = half - len(self._head)
@@ -55,6 +57,7 @@ class Printed(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
+        """What was kept."""
         left_out = self._length - len(self._head) - len(self._tail)
         middle = f"\n... ({left_out} characters left out) ...\n" if left_out else ""
         return f"{self._head}{middle}{self._tail}"
@@ -110,10 +113,12 @@ class Session:
             if names := rebound(code, set(self._tools)):
                 return "error", _not_yours(names)
             tree = ast.parse(code)
-            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, "<code>", "exec"), self._names)
-            if last is None:
+            last = tree.body[-1] if tree.body else None
+            if not isinstance(last, ast.Expr):
+                exec(compile(tree, "<code>", "exec"), self._names)
                 return "output", ""
+            tree.body.pop()
+            exec(compile(tree, "<code>", "exec"), self._names)
             value = eval(compile(ast.Expression(last.value), "<code>", "eval"), self._names)
             return "output", "" if value is None else _shown(value)
         except Submitted as submitted:
@@ -153,16 +158,19 @@ class Channel:
         os.close(nothing)
 
     def send(self, message: dict[str, Any]) -> None:
+        """A line to the host."""
         print(json.dumps(message, allow_nan=False), file=self._out, flush=True)
 
     def receive(self) -> dict[str, Any]:
+        """A line from the host; the end of the worker when there is no host any more."""
         line = self._in.readline()
         if not line:
-            os._exit(0)  # the host is gone
+            os._exit(0)
         message: dict[str, Any] = json.loads(line)
         return message
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The host's answer to a call of one of its tools."""
         request = {"call": name, "args": args, "kwargs": kwargs}
         text = json.dumps(request, allow_nan=False)  # a TypeError of the code that calls
         with self._lock:

@@ -10,7 +10,7 @@ from typing import Any
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
 from schemas.evaluation import Evaluation
-from schemas.trial import NormalTrial
+from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
 from storage.state import State, Trial
 
@@ -18,7 +18,8 @@ CHECK = "proposal check"
 """Author of the notes that say why a proposal was refused before it was a trial."""
 _PARTS = 6
 """Entries of a breakdown that are shown; the rest is summed."""
-_HIDDEN_KNOBS = frozenset({"layout", "first_stage_layers", "last_stage_layers"})
+_NO_KNOBS = frozenset(NormalTrial.model_fields) - frozenset(TrialConfig.model_fields)
+"""Parts of a normal form that follow from the workload: nobody can ask for them."""
 
 
 def situation(state: State, workload: Workload, cluster: Cluster) -> str:
@@ -47,7 +48,7 @@ def knobs_apart(trial: NormalTrial, baseline: NormalTrial) -> dict[str, Any]:
     return {
         name: value
         for name, value in after.items()
-        if value != before[name] and name not in _HIDDEN_KNOBS
+        if value != before[name] and name not in _NO_KNOBS
     }
 
 

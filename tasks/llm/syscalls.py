@@ -19,11 +19,13 @@ _X32 = 0x4000_0000
 """The bit of x86-64's second set of numbers, which would pass by a filter of the first."""
 
 _FORBIDDEN = (
-    "fork vfork unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount "
-    "socket socketpair shmget semget msgget mq_open memfd_create memfd_secret ptrace "
-    "process_vm_readv process_vm_writev pidfd_getfd bpf perf_event_open io_uring_setup userfaultfd "
-    "keyctl add_key request_key"
-).split()
+    *("fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd"),
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot"),
+    *("open_tree", "move_mount", "fsopen", "fsmount"),
+    *("socket", "socketpair", "mq_open", "msgget", "semget", "shmget"),
+    *("memfd_create", "memfd_secret", "userfaultfd", "io_uring_setup"),
+    *("bpf", "perf_event_open", "keyctl", "add_key", "request_key"),
+)
 _SAME = {
     "clone3": 435, "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430,
     "fsmount": 432, "pidfd_getfd": 438, "memfd_secret": 447,
@@ -63,7 +65,7 @@ def filter_program(machine: str) -> bytes | None:
     for name in _FORBIDDEN:
         if name in numbers:
             program += _when(_IF_EQUAL, numbers[name], [_statement(_RETURN, _ERRNO | _EPERM)])
-    # The C library asks for threads by clone3 first, whose flags a filter cannot see, then by clone.
+    # The C library asks for a thread by clone3, whose flags no filter sees, and then by clone.
     program += _when(_IF_EQUAL, numbers["clone3"], [_statement(_RETURN, _ERRNO | _ENOSYS)])
     thread_or_nothing = [
         _statement(_LOAD, _FIRST_ARGUMENT),

@@ -231,9 +231,7 @@ def _event(step: Step, outcome: Outcome) -> CodeRan:
         text, submitted = "", plain(outcome.value)
     else:
         text, submitted = plain_text(outcome.value), None
-    return CodeRan(
-        code_sha256=_hash(step), kind=outcome.kind, text=text, submitted=submitted
-    )
+    return CodeRan(code_sha256=_hash(step), kind=outcome.kind, text=text, submitted=submitted)
 
 
 def _hash(step: Step) -> str:
@@ -244,5 +242,3 @@ def _error(name: str, words: str) -> Any:
     """As the tool's answers are: of a model a text, of the others an object."""
     words = plain_text(words[:_LONGEST_ERROR])
     return f"[ERROR] {words}" if name.startswith("llm_query") else {"error": words}
-
-

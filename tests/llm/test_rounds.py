@@ -96,13 +96,14 @@ def test_a_replay_needs_no_server_and_makes_every_decision_again(competent: Unin
     assert report.by_type["LLMCalled"] == len(competent.state.calls)
 
 
+@pytest.mark.slow
 def test_a_round_cut_anywhere_is_resumed_without_asking_again(
     competent: Uninterrupted, tmp_path: Path
 ):
     """The server of the resumed run answers by the whole prompt, as the first one did."""
     begun = next(n for n, r in enumerate(competent.records) if r.envelope.round == 1)
     with endpoint(tuner.tune) as server:
-        for events in range(begun + 1, len(competent.records) - 1, 6):
+        for events in range(begun + 1, len(competent.records) - 1, 11):
             store = tmp_path / str(events)
             cut(competent, events, store)
             known = [r for r in competent.records[:events] if isinstance(r.event, LLMCalled)]
@@ -230,7 +231,7 @@ def test_a_dead_model_ends_the_run_which_can_be_taken_up_with_another(
         ({"max_rounds": 1}, "max_rounds"),
         ({"max_proposals": 3}, "max_proposals"),
         ({"max_perf_calls": 6}, "max_perf_calls"),
-        ({"max_llm_tokens": 100}, "max_llm_tokens"),
+        ({"max_llm_tokens": 100, "patience": 99}, "max_llm_tokens"),
         ({"patience": 1}, "did not improve"),
     ],
 )
@@ -274,7 +275,7 @@ def test_bad_proposals_come_back_with_their_reasons_and_cost_no_evaluation(tmp_p
     llm = [t for t in state.trials.values() if t.proposed.rule == LLM]
     assert [t.status for t in llm] == ["rejected", "scored"]  # tp 3 is illegal, mbs 1 is fine
     assert state.spent.perf_calls == 2  # the baseline and mbs 1
-    for words in ("eight", "wings", "tp=8", "is trial 0 already"):
+    for words in ("eight", "wings", "tp=8", "is trial 0"):
         assert words in prompts[1], words
     assert "rejected" in prompts[1]
     assert llm[0].rejected is not None

@@ -6,10 +6,13 @@ the best combination.
 
 import json
 import re
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import combinations, zip_longest
+from typing import NamedTuple
 
 TRIAL = re.compile(r"^\s*#(\d+) (.*) \| (.*)$", re.M)
 SPEED = re.compile(r"(\d+) tokens/s/GPU")
+OVER = re.compile(r"needs [\d.]+ GB per GPU, ([\d.]+) GB more than the cap")
 SECTION = re.compile(r"^([A-Z][A-Z ]+)(?: \(.*)?$", re.M)
 
 Knobs = tuple[tuple[str, str], ...]
@@ -25,14 +28,24 @@ def section(prompt: str, name: str) -> str:
     return rest[: end.start() + 1] if end else rest
 
 
-def trials(prompt: str) -> dict[Knobs, float | None]:
-    """What was tried: its knobs apart from the baseline → speed, None when it may not win."""
-    found: dict[Knobs, float | None] = {}
+class Tried(NamedTuple):
+    speed: float | None
+    """None: it may not win."""
+    over_gb: float | None
+    """How much too large, when that is what ruled it out."""
+
+
+def trials(prompt: str) -> dict[Knobs, Tried]:
+    """What was tried, by its knobs apart from the baseline."""
+    found: dict[Knobs, Tried] = {}
     for _, verdict, knobs in TRIAL.findall(section(prompt, "TRIALS")):
         pairs = tuple(sorted(tuple(p.split("=", 1)) for p in knobs.split() if "=" in p))
-        speed = SPEED.search(verdict)
+        speed, over = SPEED.search(verdict), OVER.search(verdict)
         fits = speed is not None and "ABOVE" not in verdict
-        found[pairs] = float(speed.group(1)) if fits and speed else None
+        found[pairs] = Tried(
+            float(speed.group(1)) if fits and speed else None,
+            float(over.group(1)) if over else None,
+        )
     return found
 
 
@@ -57,18 +70,44 @@ def neighbours(knobs: Knobs, legal: dict[str, list[str]]) -> list[Knobs]:
     return steps
 
 
+def lighter(knobs: Knobs, legal: dict[str, list[str]]) -> Iterator[Knobs]:
+    """The same with some layers recomputed: memory for time."""
+    if "full" not in legal.get("recompute_granularity", []):
+        return
+    for count in legal.get("recompute_num_layers", [])[1:5]:
+        full = {
+            "recompute_granularity": "full",
+            "recompute_method": "block",
+            "recompute_num_layers": count,
+        }
+        yield tuple(sorted({**dict(knobs), **full}.items()))
+
+
+def merged(one: Knobs, other: Knobs) -> Knobs:
+    return tuple(sorted({**dict(other), **dict(one)}.items()))
+
+
 def candidates(prompt: str, most: int = 8) -> list[dict[str, str]]:
-    known = trials(prompt)
+    known, legal = trials(prompt), axes(prompt)
     scored = sorted(
-        ((speed, knobs) for knobs, speed in known.items() if speed is not None and knobs),
+        ((tried.speed, knobs) for knobs, tried in known.items() if tried.speed and knobs),
         reverse=True,
     )
-    ideas: list[Knobs] = []
-    for (_, one), (_, other) in combinations(scored[:6], 2):
-        merged = {**dict(other), **dict(one)}
-        ideas.append(tuple(sorted(merged.items())))
-    if scored:
-        ideas += neighbours(scored[0][1], axes(prompt))
+    misses = sorted(
+        (tried.over_gb, knobs) for knobs, tried in known.items() if tried.over_gb and knobs
+    )
+    best = scored[0][1] if scored else ()
+    pairs = [merged(one, other) for (_, one), (_, other) in combinations(scored[:6], 2)]
+    rescued = [
+        lean
+        for leans in zip(
+            *(lighter(merged(miss, best), legal) for _, miss in misses[:3]), strict=False
+        )
+        for lean in leans
+    ]
+    steps = neighbours(best, legal) if scored else []
+    # A few of each kind: nobody knows beforehand which pays.
+    ideas = [idea for turn in zip_longest(pairs, rescued, steps) for idea in turn if idea]
     fresh = [knobs for knobs in dict.fromkeys(ideas) if knobs not in known]
     return [{**dict(knobs), "why": "puts together what paid"} for knobs in fresh[:most]]
 

@@ -28,26 +28,6 @@ WRITER = """
         print(log.next_seq, flush=True)
 """
 
-# Appends one note at a time without the lease until it has won its share.
-RACER = """
-    import sys
-    from pathlib import Path
-    from schemas.errors import StaleWriter
-    from schemas.events import NoteTaken
-    from storage import Entry, EventLog
-    name, share = sys.argv[3], int(sys.argv[4])
-    log = EventLog.open(Path(sys.argv[1]), sys.argv[2], writing=True, exclusive=False)
-    won = lost = 0
-    while won < share:
-        try:
-            log.append([Entry(NoteTaken(text=f"{name} {won}", author=name))], log.next_seq)
-            won += 1
-        except StaleWriter:
-            lost += 1
-            log.refresh()
-    print(won, lost)
-"""
-
 
 def start(script: str, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
@@ -76,16 +56,3 @@ def test_p4_no_acknowledged_event_is_lost_to_kill_9(tmp_path: Path) -> None:
         assert len(envelopes) <= acknowledged + 6
     state = EventLog.open(tmp_path, RUN).state()
     assert state.head_seq + 1 == len(envelopes)
-
-
-def test_p3_two_processes_appending_never_share_a_number(tmp_path: Path) -> None:
-    written(tmp_path, [[Entry(started())]])
-    share = 40
-    processes = [start(RACER, str(tmp_path), RUN, name, str(share)) for name in ("a", "b")]
-    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
-    assert [int(won) for won, _ in outputs] == [share, share]
-    state = EventLog.open(tmp_path, RUN).state()
-    assert state.head_seq == 2 * share
-    for name in ("a", "b"):
-        texts = [note.text for note in state.notes if note.author == name]
-        assert texts == [f"{name} {n}" for n in range(share)]

@@ -21,45 +21,6 @@ HOLD = """
 """
 
 
-def holder(root: Path) -> "subprocess.Popen[str]":
-    """A process that holds the run's lease, told apart from this one by its pid."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(HOLD), str(root), RUN],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def test_p14_a_second_process_is_told_who_writes_and_since_when(tmp_path: Path) -> None:
-    written(tmp_path, whole_run(1))
-    with holder(tmp_path) as process:
-        with pytest.raises(RunLocked) as caught:
-            EventLog.open(tmp_path, RUN, writing=True)
-        message = str(caught.value)
-        assert f"run {RUN} is held by process {process.pid} on host " in message
-        assert " since 20" in message
-        assert EventLog.open(tmp_path, RUN).read(), "reading needs no lease"
-        process.communicate("")
-    EventLog.open(tmp_path, RUN, writing=True).close()
-
-
-def test_p14_the_lease_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    written(tmp_path, whole_run(1))
-    process = holder(tmp_path)
-    process.kill()
-    process.communicate()
-    with EventLog.open(tmp_path, RUN, writing=True) as log:
-        assert log.lease is not None
-        assert log.lease.took_over is not None
-        assert log.lease.took_over.pid == process.pid
-        assert log.lease.owner.pid == os.getpid()
-
-
 def test_p14_the_same_process_cannot_write_twice_at_once(tmp_path: Path) -> None:
     with EventLog.create(tmp_path, RUN) as log:
         log.append([Entry(started())], 0)

@@ -1,5 +1,6 @@
 """The store is a hive-partitioned Parquet dataset: others read it as it is."""
 
+import os
 from pathlib import Path
 
 import duckdb
@@ -7,8 +8,9 @@ import polars as pl
 import pyarrow.dataset as ds
 import pytest
 
-from storage import EventLog
+from storage import EventLog, Store
 from storage.segments import segment_schema
+from tests.s3_server import S3Server
 from tests.storage.builders import RUN, Clock, whole_run, write
 
 LATER = "20260305t000000-000000-bbbbbbbb"
@@ -72,3 +74,17 @@ def test_duckdb_reads_it(store: Path) -> None:
         group by run_id order by run_id
     """
     assert duckdb.sql(query).fetchall() == [(RUN, 3, 3003.0), (LATER, 4, 3004.0)]
+
+
+def test_polars_reads_a_bucket_by_the_same_pattern(s3: S3Server, s3_store: str) -> None:
+    store = Store.locate(s3_store, os.environ)
+    for run_id, trials in ((RUN, 4), (LATER, 6)):
+        with EventLog.create(store, run_id, clock=Clock()) as log:
+            write(log, whole_run(trials))
+    events = pl.scan_parquet(
+        f"{s3_store}/runs/*/events/*.parquet",
+        hive_partitioning=True,
+        storage_options={"aws_endpoint_url": s3.url, "aws_allow_http": "true"},
+    )
+    scored = events.filter(pl.col("type") == "TrialScored").group_by("run_id").len().collect()
+    assert sorted(scored.rows()) == [(RUN, 3), (LATER, 4)]

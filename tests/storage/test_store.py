@@ -14,12 +14,17 @@ def test_the_option_beats_the_environment_beats_the_default() -> None:
     assert Store.locate(None, {}).root == Path(".refold")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket", "az://container", "file:///x"])
-def test_an_object_store_is_refused_in_one_line(url: str) -> None:
-    with pytest.raises(UserError, match="stores are not available yet") as caught:
-        Store.locate(url, {})
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
+def test_a_url_names_an_object_store_and_nothing_is_made(tmp_path: Path) -> None:
+    store = Store.locate("s3://bucket/team/refold", {})
+    assert str(store.root) == "s3://bucket/team/refold"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_files_go_to_the_store_or_to_the_users_cache(tmp_path: Path) -> None:
+    remote = Store.locate("s3://bucket/x", {})
+    assert Store.at(tmp_path).local_folder({"XDG_CACHE_HOME": "/cache"}) == tmp_path
+    assert remote.local_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/refold")
+    assert remote.local_folder({}) == Path.home() / ".cache" / "refold"
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
