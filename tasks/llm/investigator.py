@@ -5,6 +5,7 @@ Two drivers on one belt: `rlm`, a recursive language model that writes Python in
 the tools' own, from the record.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,7 +124,8 @@ def _checked(dspy: Any, tool: Callable[..., Any], halt: Halt) -> Any:
                 words = f"{self.name} takes {expected}: {error}"
                 return {"error": plain_text(words)[:_LONGEST_ERROR]}
 
-    return Checked(tool)
+    # As Python 3.13 keeps docstrings, and 3.11 does not: prompts are the same on both.
+    return Checked(tool, desc=" ".join((inspect.getdoc(tool) or "").split()))
 
 
 def ask_expert(engine: TapedEngine, llm: LlmPlan, expert: str, question: str) -> str:
