@@ -21,6 +21,8 @@ class TargetCluster(FrozenModel):
     gpu_clock_mhz: float | None = Field(default=None, ge=100, le=10_000)
     gpu_profile: str | None = None
     """Path of a GPU profile YAML for a GPU that does not ship with Refold."""
+    calibration: str | None = None
+    """Path of a calibration YAML; "none" turns the shipped one off."""
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     stack: Stack | None = None
     moe_imbalance: MoeImbalance | float | None = None

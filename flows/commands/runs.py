@@ -217,10 +217,19 @@ def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
         trial.number,
         trial.proposed.rule,
         trial.proposed.tag,
-        _speed(trial.scored.evaluation.tokens_per_s_per_gpu if trial.scored else None),
+        _projected(trial),
         "-" if memory is None else f"{memory:,.1f}",
         verdict,
     )
+
+
+def _projected(trial: "Trial") -> str:
+    """A scored trial's rate with its band."""
+    if trial.scored is None:
+        return "-"
+    evaluation = trial.scored.evaluation
+    beside = evaluation.expected_error.beside if evaluation.expected_error else ""
+    return _speed(evaluation.tokens_per_s_per_gpu) + beside
 
 
 def _speed(value: float | None) -> str:
