@@ -1,11 +1,13 @@
 """How a model's answers are read: JSON, mended where that is safe, and plain values only."""
 
+import re
 from typing import Any
 
 from tasks.llm.plain import plain
 
 UNREADABLE = "unreadable_answer"
 """The tool that stands for an answer of a driver that could not be read; no prompt lists it."""
+_LONGEST, _DEEPEST = 400_000, 200
 MOST_UNREADABLE = 3
 """Answers of a turn that may be unreadable; the next one ends it."""
 
@@ -43,19 +45,30 @@ def patient_adapter(dspy: Any) -> Any:
 
 
 def _read(dspy: Any, parse: Any, signature: Any, completion: str) -> dict[str, Any]:
+    error = dspy.utils.exceptions.AdapterParseError
+    if len(completion) > _LONGEST or _depth(completion) > _DEEPEST:
+        raise error(adapter_name="JSONAdapter", signature=signature, lm_response="(too much)")
     try:
         fields: dict[str, Any] = plain(parse(signature, completion))
-    except dspy.utils.exceptions.AdapterParseError:
+    except error:
         raise
-    except Exception as error:
-        # Of dspy's many layers under `parse`; a deeply nested answer is a RecursionError.
-        raise dspy.utils.exceptions.AdapterParseError(
+    except Exception as other:  # of the many layers under `parse`
+        raise error(
             adapter_name="JSONAdapter",
             signature=signature,
             lm_response="",
-            message=type(error).__name__,
-        ) from error
+            message=type(other).__name__,
+        ) from other
     return fields
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at most. What mends JSON takes time quadratic in that."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[{}\]]", text):
+        depth += 1 if bracket.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _instead(signature: Any) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ def opened(folder: Path, **budget: Any) -> Iterator[Opened]:
     """A desk in round 1 of a run with two seeds."""
     limits = {"max_perf_calls": 60, "max_proposals": 40, "seed_budget": 2}
     workload, cluster = write_inputs(folder, optimization={"budget": {**limits, **budget}})
-    inputs = resolve_pair(workload, cluster, gemm_backend="tile")
+    inputs = resolve_pair(workload, cluster, gemm_backend="tile", mode="dry")
     store = Store.at(folder / "store")
     questions: list[tuple[str, str]] = []
 

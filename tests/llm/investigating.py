@@ -57,9 +57,7 @@ def investigator(
 def _said(step: Step) -> str:
     if isinstance(step, tuple):
         tool, arguments = step
-        return json.dumps(
-            {"next_thought": "", "next_tool_name": tool, "next_tool_args": arguments}
-        )
+        return json.dumps({"next_thought": "", "next_tool_name": tool, "next_tool_args": arguments})
     if step.startswith("raw: "):
         return step.removeprefix("raw: ")
     return json.dumps({"reasoning": "", "code": f"```python\n{step}\n```"})

@@ -263,7 +263,12 @@ print({llm_query(str(n)) for n in range(30)})
 """
     run = investigate(tmp_path, investigator(greedy, DONE))
     said = run.steps[0].text
-    for words in ("all 20 notes", "all 20 questions", "expert is one of", "LLM call limit exceeded"):
+    for words in (
+        "all 20 notes",
+        "all 20 questions",
+        "expert is one of",
+        "LLM call limit exceeded",
+    ):
         assert words in said, words
     assert len([note for note in run.state.notes if note.author == INVESTIGATOR]) == 20
     assert run.state.spent.llm_calls == 1 + 2 + 20 + 20
@@ -301,5 +306,3 @@ def test_a_run_resumed_where_there_is_no_jail_stops_with_what_to_install(
         )
     state = EventLog.open(tmp_path / "store", investigated.run_id).state()
     assert decided(state) == decided(investigated.state)
-
-
