@@ -1,4 +1,4 @@
-"""What a model's code can reach: attacks sent by a model through the real driver, in a real jail."""
+"""What a model's code can reach: attacks sent through the real driver, in a real jail."""
 
 import json
 import os
@@ -168,8 +168,9 @@ def test_a_model_that_attacks_gets_nothing_and_the_run_ends_well(
     planted = tmp_path / "planted.txt"
     planted.write_text(PLANTED)
     monkeypatch.setenv("PLANTED_KEY", PLANTED)
-    paths = [str(planted), "/etc/passwd", "/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/environ",
-             str(Path.home() / ".bashrc"), str(ROOT / "pyproject.toml"), "/proc/self/status"]  # fmt: skip
+    home, ours = Path.home(), ROOT / "pyproject.toml"
+    paths = [str(path) for path in (planted, home / ".ssh/id_rsa", home / ".bashrc", ours)]
+    paths += ["/etc/passwd", "/etc/shadow", "/proc/1/environ", "/proc/self/status"]
     with listening() as (port, guests):
         run = investigate(
             tmp_path,

@@ -21,7 +21,6 @@ from tests.llm.endpoint import endpoint
 from tests.llm.investigating import (
     DONE,
     Investigated,
-    asked,
     ends_well,
     investigate,
     investigator,
