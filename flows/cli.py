@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from flows.commands import (
+    calibrate,
     collective,
+    fidelity,
     fork,
     inputs,
     placement,
@@ -63,7 +65,19 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, fork, inputs, project, runs, replay, placement, collective, schedule):
+for register in (
+    tune,
+    fork,
+    inputs,
+    project,
+    runs,
+    replay,
+    placement,
+    collective,
+    schedule,
+    fidelity,
+    calibrate,
+):
     register.add_to(app)
 
 

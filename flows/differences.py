@@ -15,6 +15,7 @@ _HARMLESS = (
     "search.budget.",
     "search.prompt_extras",
     "search.proposer",
+    "search.llm",
     "cluster.name",
     "cluster.gpu_hour_price",
     "cluster.gpu_power_w",

@@ -8,6 +8,7 @@ from flows.artefacts import keep_caches_under, warn_if_unanchored
 from flows.differences import all_differences, scores_survive
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
+from flows.llm_access import with_model
 from flows.opening import DEFAULT_OUT_DIR, Watch, inputs_of_spec, spec_of, store_of
 from flows.out_dir import held
 from flows.requests import ForkRequest
@@ -72,6 +73,8 @@ def _changed_inputs(inputs: Inputs, request: ForkRequest) -> Inputs:
     if request.target_cluster is not None:
         inputs = with_cluster(inputs, request.target_cluster)
     inputs = with_settings(inputs, request.settings)
+    if request.llm is not None:
+        inputs = with_model(inputs, request.llm)
     if request.seed_budget is not None:
         budget = inputs.search.budget.model_copy(update={"seed_budget": request.seed_budget})
         inputs = replace(inputs, search=inputs.search.model_copy(update={"budget": budget}))

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from flows.interrupts import Shield
-from schemas.events import Envelope, Event
+from schemas.events import Envelope, Event, LLMCalled
 from storage import Entry, EventLog, State, fold
 from storage.run_ids import now_utc
 
@@ -33,6 +33,18 @@ class Recorder(Protocol):
 
     def anchor(self) -> None:
         """Anchors the head outside the run's folder."""
+
+    def put_blob(self, data: bytes) -> str:
+        """Keeps a large text beside the run; its SHA-256."""
+
+    def recorded_call(self, request_key: str) -> tuple[LLMCalled, bytes | None] | None:
+        """The call of a language model that the record has next, and its answer.
+
+        None: the record has nothing more, and the model must be asked.
+
+        Raises:
+            RefoldError: the record has something else next than this request.
+        """
 
 
 class Ledger:
@@ -85,6 +97,18 @@ class Ledger:
     def anchor(self) -> None:
         """Anchors the head outside the run's folder."""
         self._log.anchor_head()
+
+    def put_blob(self, data: bytes) -> str:
+        """Keeps a large text beside the run, durably; its SHA-256.
+
+        Raises:
+            LogError: it holds a secret, or the disk refused.
+        """
+        return self._log.put_blob(data)
+
+    def recorded_call(self, request_key: str) -> None:  # noqa: ARG002
+        """None: a run that goes on has no answers from the future."""
+        return
 
     def compact(self) -> None:
         """Puts a finished run's events into one segment."""

@@ -11,12 +11,14 @@ from typing import Any
 from flows.differences import Difference, spec_differences
 from flows.interrupts import Shield
 from flows.ledger import Ledger, Listener
+from flows.llm_rounds import llm_is_gone
 from flows.requests import TuneRequest
 from flows.terminal import say
 from projection import PROJECTION_VERSION
 from schemas.cluster import Cluster
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunResumed, RunStarted
+from schemas.search import LlmPlan
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
 from storage.canonical import canonical
@@ -136,10 +138,19 @@ def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledge
     return Ledger(log, watch.shield, state, watch.listeners)
 
 
-def record_resumption(ledger: Ledger) -> None:
-    """RunResumed is on disk, unless the run has finished: that one is left as it is."""
-    if ledger.state.finished is None:
-        resumed = RunResumed(refold_version=refold_version(), projection_version=PROJECTION_VERSION)
+def record_resumption(ledger: Ledger, llm: LlmPlan | None = None) -> None:
+    """RunResumed is on disk. A finished run is left as it is, unless a language model is to go on
+    (`llm`), or the one it asked was not to be had.
+    """
+    state = ledger.state
+    reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
+    if state.finished is None or reopened:
+        resumed = RunResumed(
+            refold_version=refold_version(),
+            projection_version=PROJECTION_VERSION,
+            reopened=reopened,
+            llm=llm,
+        )
         ledger.record(Entry(resumed))
 
 

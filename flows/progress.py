@@ -14,6 +14,8 @@ from schemas.events import (
     AxesDerived,
     Envelope,
     Event,
+    LLMCalled,
+    NoteTaken,
     RoundStarted,
     RunFinished,
     RunForked,
@@ -26,6 +28,10 @@ from schemas.events import (
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+MODELS = ("planner", "investigator")
+"""Whose notes are shown as they come."""
 
 
 @contextmanager
@@ -132,6 +138,10 @@ class PlainLines:
             case RoundStarted():
                 planned = f"{event.planned} candidate" + ("" if event.planned == 1 else "s")
                 return f"round         {planned} from {event.proposer}"
+            case LLMCalled():
+                return call_line(event)
+            case NoteTaken() if event.author in MODELS:
+                return note_line(event)
             case TrialRejected():
                 return f"memory_filter #{number:<3} rejected: {event.reason}"
             case TrialScored():
@@ -153,6 +163,25 @@ class PlainLines:
         )
 
 
+def call_line(event: LLMCalled) -> str:
+    """Who asked which model, what it took, and how it ended."""
+    if event.failure is not None:
+        return f"llm           call {event.call}, {event.role} {event.model}: {event.failure}"
+    sent, received = event.input_tokens, event.output_tokens
+    tokens = "tokens not reported" if sent is None else f"{sent:,} + {received or 0:,} tokens"
+    cost = f", {event.cost_usd:.4f} USD" if event.cost_usd else ""
+    return (
+        f"llm           call {event.call}, {event.role} {event.model}: {tokens}{cost},"
+        f" {event.latency_ms / 1000:.1f} s"
+    )
+
+
+def note_line(event: NoteTaken) -> str:
+    """What a model thinks, on one line of a terminal."""
+    text = " ".join(event.text.split())
+    return f"{event.author:<13} {text if len(text) <= 84 else text[:83] + '…'}"
+
+
 class LiveDisplay:
     """A bar per round, with the phase, the trial in hand and the incumbent."""
 
@@ -172,6 +201,10 @@ class LiveDisplay:
                 self._show("planning seeds")
             case RoundStarted():
                 self._start(event)
+            case LLMCalled():
+                self._say(call_line(event))
+            case NoteTaken() if event.author in MODELS:
+                self._say(note_line(event))
             case TrialProposed() if number is not None:
                 self._tags[number] = event.tag or event.rule
                 self._grow_to(len(self._tags))
@@ -193,6 +226,10 @@ class LiveDisplay:
         if self._task is not None:
             total = self._display.tasks[-1].total or 0
             self._display.update(self._task, total=max(total, proposed))
+
+    def _say(self, line: str) -> None:
+        """A line that stays, above the bar."""
+        self._display.console.print(line, markup=False, highlight=False)
 
     def _show(self, description: str) -> None:
         if self._task is None:

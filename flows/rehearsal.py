@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from flows.seeding import CACHE
+from flows.deciding import CACHE
 from schemas.errors import RefoldError
 from schemas.events import (
     BudgetSpent,
     Event,
+    LLMCalled,
     NoteTaken,
     RunInterrupted,
     RunResumed,
@@ -22,6 +23,7 @@ from schemas.events import (
     TrialScored,
 )
 from storage import Entry, State, fold_records
+from storage.canonical import sha256_hex
 from storage.codec import payload_of
 from storage.reading import Record
 from tasks.memory_filter import Rejection
@@ -55,10 +57,14 @@ class Rehearsal:
     Args:
         known: the state before them.
         upcoming: the events to reproduce, and those of processes among them.
+        blob: reads a text that was kept beside the run.
     """
 
-    def __init__(self, known: State, upcoming: Sequence[Record]) -> None:
+    def __init__(
+        self, known: State, upcoming: Sequence[Record], blob: Callable[[str], bytes]
+    ) -> None:
         self._state = known
+        self._blob = blob
         self._upcoming = upcoming
         self._next = 0
         self.compared: list[Record] = []
@@ -102,6 +108,37 @@ class Rehearsal:
 
     def anchor(self) -> None:
         """Nothing: a rehearsal leaves no trace."""
+
+    def put_blob(self, data: bytes) -> str:
+        """Nothing is kept: the record has it, or differs."""
+        return sha256_hex(data)
+
+    def recorded_call(self, request_key: str) -> tuple[LLMCalled, bytes | None]:
+        """The recorded answer to this request.
+
+        Raises:
+            Divergence: the record has another request, or another event, next.
+            RecordEnds: it has nothing more.
+        """
+        self._skip()
+        if self._next == len(self._upcoming):
+            raise RecordEnds
+        recorded = self._upcoming[self._next]
+        event = recorded.event
+        if not isinstance(event, LLMCalled) or event.request_key != request_key:
+            asked = Entry(NoteTaken(text=f"asks a model: request {request_key}", author="replay"))
+            raise Divergence(recorded, asked)
+        return event, None if event.answer_blob is None else self._blob(event.answer_blob)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the record has nothing more that a search decides."""
+        return self._peek() is None
+
+    def reopened(self) -> bool:
+        """Whether the record goes on after the search's end: somebody took the run up again."""
+        self._skip()
+        return self._state.finished is None and self._next < len(self._upcoming)
 
     def finish(self) -> None:
         """To be called when the search has nothing more to add.

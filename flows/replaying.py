@@ -6,6 +6,7 @@ from typing import Any
 
 from flows.differences import all_differences, scores_survive
 from flows.forking import given_up
+from flows.llm_access import Models
 from flows.opening import inputs_of_spec, refold_version
 from flows.rehearsal import Divergence, RecordEnds, Rehearsal, comparable
 from flows.tune import search
@@ -101,7 +102,7 @@ def verify_replay(store: Store, run_id: str) -> ReplayReport:
         if different is not None:
             break
         known = fold_records([first], known)
-        rehearsal = Rehearsal(known, rest)
+        rehearsal = Rehearsal(known, rest, log.get_blob)
         different = _rehearse(rehearsal, inputs, first)
         known = rehearsal.state
         inputs_seen += rehearsal.recorded_inputs
@@ -172,7 +173,9 @@ def _first_differs(
 
 def _rehearse(rehearsal: Rehearsal, inputs: Inputs, first: Record) -> DifferentEvent | None:
     try:
-        search(rehearsal, inputs, _NothingKnown(), rehearsal.stage)
+        search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
+        while rehearsal.reopened():
+            search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
         rehearsal.finish()
     except RecordEnds:
         return None

@@ -23,6 +23,10 @@ class TuneRequest(FrozenModel):
     gemm_backend: GemmBackend = "auto"
     memory_regime: MemoryRegime = "config"
     seed_budget: int | None = Field(default=None, ge=1)
+    seed_only: bool = False
+    """No rounds of a language model."""
+    llm: str | None = None
+    """The language model to ask; None: the configured one, if any."""
     resume: bool = False
     """Continue the newest unfinished run with the same spec instead of starting one."""
 
@@ -34,6 +38,8 @@ class ResumeRequest(FrozenModel):
     store: str | None = None
     out_dir: Path | None = None
     """None: where the run was started with."""
+    llm: str | None = None
+    """The language model to go on with, also after the run's end; None: as before."""
 
 
 class ForkRequest(FrozenModel):
@@ -53,3 +59,5 @@ class ForkRequest(FrozenModel):
     settings: tuple[str, ...] = ()
     """`search.PATH=VALUE` and `cluster.PATH=VALUE`."""
     seed_budget: int | None = Field(default=None, ge=1)
+    llm: str | None = None
+    """The language model to ask from there on; None: the parent's, if it has one."""

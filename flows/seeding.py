@@ -1,41 +1,24 @@
 """Round 0: the seed plan, proposed, filtered and scored until it is done or a budget is spent."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from flows.budgets import allowance, recorded_stop, time_is_up, what_stops
+from flows.budgets import recorded_stop, what_stops
+from flows.deciding import decide, entry, give_up, proposal
 from flows.ledger import Recorder
 from flows.stages import Stage
-from flows.terminal import say
-from projection.legality import check
 from schemas.errors import SpecChanged
-from schemas.events import (
-    Event,
-    NoteTaken,
-    RoundFinished,
-    RoundStarted,
-    TrialProposed,
-    TrialRejected,
-    TrialScored,
-)
-from schemas.legality import Verdict
-from schemas.trial import NormalTrial
+from schemas.events import Event, NoteTaken, RoundFinished, RoundStarted
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
 from storage.state import Trial
 from tasks.carry import CARRIED, with_carried
-from tasks.finish import BUDGET_SPENT, PLAN_DONE
+from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
-from tasks.known_evaluations import known_evaluations
-from tasks.memory_filter import DOES_NOT_FIT, Rejection, Survivor, memory_filter
-from tasks.score import Scored, score
-from tasks.score_pool import best_way_to_score
 from tasks.seed_batch import NumberedTrial, seed_batch
 from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
 
 SEED = "seed"
 PLANNER = "seed plan"
-CACHE = "evaluation cache"
 
 
 def seeds_are_due(state: State) -> bool:
@@ -69,8 +52,8 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
             break
         if stop is None:
             _propose(ledger, whole)
-            _decide(ledger, inputs, cache, stage, whole)
-        _give_up(ledger)
+            decide(ledger, inputs, cache, stage, whole)
+        give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
     best = state.best
     finished = RoundFinished(
@@ -78,7 +61,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
         incumbent=state.incumbent,
         incumbent_tokens_per_s_per_gpu=best.score if best else None,
     )
-    ledger.record(_entry(ledger, finished))
+    ledger.record(entry(ledger, finished))
     ledger.anchor()
 
 
@@ -89,7 +72,7 @@ def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence
         NoteTaken(text=note, author=PLANNER) for note in notes if note not in taken
     ]
     if state.open_round is not None:
-        ledger.record(*(_entry(ledger, note) for note in entries))
+        ledger.record(*(entry(ledger, note) for note in entries))
         return
     number = state.rounds[-1].number + 1 if state.rounds else 0
     planned = len(state.in_flight) + len(_missing(state, _affordable(state, plan)))
@@ -124,12 +107,6 @@ def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
     return what_stops(state) is None and bool(_missing(state, _affordable(state, plan)))
 
 
-def _entry(ledger: Recorder, event: Event, trial: int | None = None) -> Entry:
-    """`event`, of the open round."""
-    current = ledger.state.open_round
-    return Entry(event, None if current is None else current.number, trial)
-
-
 def _plan_seeds(
     inputs: Inputs, carried: Sequence[Trial]
 ) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
@@ -162,127 +139,4 @@ def _propose(ledger: Recorder, batch: Sequence[NumberedTrial]) -> None:
                 f"run {state.run_id}: trial {number} is not what the seed plan proposes now",
                 hint=f"resume it with the Refold that started it, or: refold fork {state.run_id}",
             )
-    ledger.record(*(_proposal(ledger, seed) for seed in _missing(state, batch)))
-
-
-def _proposal(ledger: Recorder, numbered: NumberedTrial) -> Entry:
-    candidate = numbered.candidate
-    event = TrialProposed(
-        trial_id=numbered.trial_id,
-        requested=candidate.config,
-        config=numbered.trial,
-        rule=candidate.rule,
-        why=candidate.why,
-        tag=candidate.tag,
-        call=None,
-    )
-    return _entry(ledger, event, numbered.number)
-
-
-def _decide(
-    ledger: Recorder,
-    inputs: Inputs,
-    cache: EvaluationCache,
-    stage: Stage,
-    batch: Sequence[NumberedTrial],
-) -> None:
-    """The batch's undecided trials end as rejections and scores, each on disk at once, as far as
-    the budget goes."""
-    open_trials = [trial for trial in batch if trial.number in ledger.state.in_flight]
-    evaluator = inputs.evaluator()
-    judge = partial(_judge, inputs)
-    waiting: list[Survivor] = []
-    for verdict in stage(
-        "memory_filter", memory_filter, open_trials, judge, evaluator, _too_big(ledger.state)
-    ):
-        if isinstance(verdict, Survivor):
-            waiting.append(verdict)
-        else:
-            ledger.record(_rejection(ledger, verdict))
-        if time_is_up(ledger):  # the baseline, if it is open, was the first
-            break
-    odd = partial(_odd, ledger)
-    known = known_evaluations(cache, inputs, odd)
-    while waiting and what_stops(ledger.state) is None:
-        affordable = allowance(ledger.state).perf_calls
-        now, waiting = waiting[:affordable], [] if affordable is None else waiting[affordable:]
-        score_many = best_way_to_score(evaluator, inputs.fresh_evaluator(), len(now))
-        for answer in stage("score", score, now, known, score_many):
-            if isinstance(answer, Rejection):
-                ledger.record(_rejection(ledger, answer))
-                continue
-            ledger.record(_score(ledger, answer))
-            if not answer.from_cache and (warning := cache.put(answer.answer)) is not None:
-                odd(warning)
-            if time_is_up(ledger) and what_stops(ledger.state) is not None:
-                break
-
-
-def _give_up(ledger: Recorder) -> None:
-    """If a budget is spent, what it left undecided is rejected, so that every candidate ends."""
-    state = ledger.state
-    stop = what_stops(state)
-    if stop is None:
-        return
-    ledger.record(
-        *(
-            _entry(
-                ledger,
-                TrialRejected(
-                    trial_id=state.trials[number].proposed.trial_id,
-                    code=BUDGET_SPENT,
-                    reason=stop,
-                ),
-                number,
-            )
-            for number in state.in_flight
-        )
-    )
-
-
-def _odd(ledger: Recorder, what: str) -> None:
-    """What the cache found odd, said and recorded: a search goes on without it."""
-    say(f"warning: {what}")
-    ledger.record(_entry(ledger, NoteTaken(text=what, author=CACHE)))
-
-
-def _judge(inputs: Inputs, trial: NumberedTrial) -> Verdict:
-    """The baseline is judged as the user's file, everything else as a proposal of ours."""
-    return check(
-        trial.trial,
-        inputs.workload,
-        inputs.cluster,
-        inputs.search,
-        proposal=trial.number != 0,
-    )
-
-
-def _too_big(state: State) -> Mapping[int, NormalTrial]:
-    """Trials that are known not to fit."""
-    return {
-        number: trial.proposed.config
-        for number, trial in state.trials.items()
-        if (trial.rejected is not None and trial.rejected.code == DOES_NOT_FIT)
-        or (trial.scored is not None and trial.scored.evaluation.fits is False)
-    }
-
-
-def _rejection(ledger: Recorder, rejection: Rejection) -> Entry:
-    event = TrialRejected(
-        trial_id=rejection.trial_id,
-        code=rejection.code,
-        reason=rejection.reason,
-        numbers=dict(rejection.numbers),
-        inferred_from=rejection.inferred_from,
-        evaluation=rejection.evaluation,
-    )
-    return _entry(ledger, event, rejection.number)
-
-
-def _score(ledger: Recorder, scored: Scored) -> Entry:
-    event = TrialScored(
-        trial_id=scored.survivor.trial.trial_id,
-        evaluation=scored.evaluation,
-        from_cache=scored.from_cache,
-    )
-    return _entry(ledger, event, scored.survivor.trial.number)
+    ledger.record(*(proposal(ledger, seed) for seed in _missing(state, batch)))

@@ -8,6 +8,7 @@ asked again, and trials that were in flight are.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from flows.artefacts import (
@@ -16,8 +17,11 @@ from flows.artefacts import (
     warn_if_unanchored,
     write_artefacts,
 )
+from flows.continuation import continue_round
 from flows.interrupts import Interrupted, shielded
 from flows.ledger import Ledger, Listener, Recorder
+from flows.llm_access import Models, key_from, with_model
+from flows.llm_rounds import ended, llm_rounds
 from flows.opening import (
     Watch,
     inputs_of_run,
@@ -36,9 +40,10 @@ from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
-from storage import Entry, Store
+from schemas.search import LlmPlan
+from storage import Entry, EventLog, State, Store
 from storage.evaluation_cache import EvaluationCache
-from tasks.finish import Outcome, finish
+from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
 from tasks.seed_plan.pins import refuse_impossible_pins
 
@@ -90,8 +95,10 @@ def resume(
     run_id = store.find_run(request.run)
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
+    asked = None if request.llm is None else with_model(inputs, request.llm).search.llm
     with shielded() as shield:
-        _take_up(store, run_id, inputs, request.out_dir, Watch(shield, listeners), stage)
+        watch = Watch(shield, listeners)
+        _take_up(store, run_id, inputs, request.out_dir, watch, stage, asked)
     return run_id
 
 
@@ -102,12 +109,13 @@ def _take_up(
     out_dir: Path | None,
     watch: Watch,
     stage: Stage,
+    llm: LlmPlan | None = None,
 ) -> None:
     """A run's rest. Its lease comes before its out-dir: who holds both is named by the lease."""
     with reopen_run(store, run_id, inputs, watch) as ledger:
         folder = out_dir_of_run(ledger.state, out_dir)
         with held(folder):
-            record_resumption(ledger)
+            record_resumption(ledger, llm)
             search_to_the_end(ledger, inputs, store, folder, stage)
 
 
@@ -122,13 +130,17 @@ def search_to_the_end(
         LogError: the log failed.
     """
     with _interruptible(ledger):
-        search(ledger, inputs, store.evaluations, stage)
+        log = EventLog.open(store, ledger.run_id)
+        models = Models(
+            key_from(inputs.llm), inputs.secrets(), partial(continue_round, log, ledger)
+        )
+        search(ledger, inputs, store.evaluations, stage, models)
         ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
 
 def _resolve(request: TuneRequest) -> Inputs:
-    return resolve_pair(
+    inputs = resolve_pair(
         request.workload,
         request.target_cluster,
         request.model_path,
@@ -137,6 +149,9 @@ def _resolve(request: TuneRequest) -> Inputs:
         memory_regime=request.memory_regime,
         seed_budget=request.seed_budget,
     )
+    if request.seed_only:
+        return inputs
+    return with_model(inputs, request.llm)
 
 
 @contextmanager
@@ -163,7 +178,9 @@ def _record_interruption(ledger: Ledger, why: str) -> None:
     ledger.anchor()
 
 
-def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def search(
+    ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage, models: Models
+) -> None:
     """The search itself, from wherever the run stands to its end; nothing for a finished run.
 
     Raises:
@@ -177,9 +194,19 @@ def search(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stag
         ledger.record(Entry(AxesDerived(axes=axes)))
     if seeds_are_due(ledger.state):
         seed_round(ledger, inputs, cache, stage)
-    outcome = stage("finish", finish, ledger.state, inputs.cluster)
+    if ledger.state.spec.search.llm is not None:
+        llm_rounds(ledger, inputs, cache, stage, models)
+    outcome = stage("finish", finish, ledger.state, inputs.cluster, _stop(ledger.state))
     ledger.record(Entry(_run_finished(outcome)))
     ledger.anchor()
+
+
+def _stop(state: State) -> str | None:
+    """What ended the search before its plan was done."""
+    if state.spec.search.llm is not None:
+        return ended(state)
+    rounds = [done.finished.why for done in state.rounds if done.finished is not None]
+    return rounds[-1] if rounds and rounds[-1] != PLAN_DONE else None
 
 
 def _run_finished(outcome: Outcome) -> RunFinished:

@@ -21,6 +21,8 @@ class TargetCluster(FrozenModel):
     gpu_clock_mhz: float | None = Field(default=None, ge=100, le=10_000)
     gpu_profile: str | None = None
     """Path of a GPU profile YAML for a GPU that does not ship with Refold."""
+    calibration: str | None = None
+    """Path of a calibration YAML; "none" turns the shipped one off."""
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     stack: Stack | None = None
     moe_imbalance: MoeImbalance | float | None = None
@@ -41,6 +43,7 @@ class FileBudget(FrozenModel):
     max_llm_tokens: int | None = Field(default=None, ge=0)
     max_llm_cost_usd: float | None = Field(default=None, ge=0)
     max_wall_clock_s: float | None = Field(default=None, ge=0)
+    patience: int | None = Field(default=None, ge=1)
 
 
 class Optimization(FrozenModel):

@@ -1,14 +1,14 @@
 """The one list of everything that can happen in a run. Names are past tense."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.legality import LegalAxes
 from schemas.model import FrozenModel
-from schemas.search import Budget, SearchSpec
+from schemas.search import Budget, LlmPlan, SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 
 SCHEMA_VERSION = 2
@@ -176,6 +176,8 @@ class RoundFinished(FrozenModel):
     why: str
     incumbent: int | None
     incumbent_tokens_per_s_per_gpu: float | None
+    final: bool = False
+    """No other round follows: the reason is the search's own."""
 
 
 class RunInterrupted(FrozenModel):
@@ -193,6 +195,8 @@ class RunResumed(FrozenModel):
     projection_version: str
     reopened: bool = False
     """Whether the run had finished before."""
+    llm: LlmPlan | None = None
+    """The language model it goes on with; None: as before."""
 
 
 class TailRecovered(FrozenModel):
@@ -234,15 +238,18 @@ Event = Annotated[
 ]
 
 
-class Envelope(FrozenModel):
-    """An event as recorded: where it stands in its run, and the chain that proves it."""
+class Envelope(NamedTuple):
+    """An event as recorded: where it stands in its run, and the chain that proves it.
+
+    A plain tuple: a long log has a million of them, and reading proves every field by the hash.
+    """
 
     run_id: str
-    seq: int = Field(ge=0)
+    seq: int
     type: str
     schema_version: int
-    round: int | None = None
-    trial: int | None = None
+    round: int | None
+    trial: int | None
     at: datetime
     prev_hash: str
     hash: str

@@ -33,6 +33,9 @@ class Budget(FrozenModel):
     max_llm_tokens: int | None = Field(default=None, ge=0)
     max_llm_cost_usd: float | None = Field(default=None, ge=0)
     max_wall_clock_s: float | None = Field(default=None, ge=0)
+    patience: int = Field(default=5, ge=1)
+    """Scored trials in a row that may fail to improve on the incumbent, in rounds of a language
+    model after the one that found it."""
 
 
 class AxisToggles(FrozenModel):
@@ -55,6 +58,20 @@ class AxisToggles(FrozenModel):
     dp_sharding: bool = True
 
 
+class LlmPlan(FrozenModel):
+    """Which language models propose, and how. Holds no secret: it is part of a run's record."""
+
+    model: str
+    planner_model: str | None = None
+    """None: `model` plans too."""
+    driver: Literal["rlm", "react", "planner"] = "planner"
+    base_url: str | None = None
+    """An OpenAI-compatible endpoint, without user, password or query."""
+    max_tokens: int = Field(default=8000, ge=1)
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds a call may take."""
+
+
 class SearchSpec(FrozenModel):
     """Everything that steers a search and is not the workload or the cluster."""
 
@@ -70,6 +87,8 @@ class SearchSpec(FrozenModel):
     """Largest global batch when `axes.gbs` is true; None: eight times the workload's."""
     prompt_extras: tuple[str, ...] = ()
     proposer: Literal["seed", "llm", "exhaustive", "tpe", "random"] = "seed"
+    llm: LlmPlan | None = None
+    """Who proposes after the seeds; None: nobody."""
 
 
 class BenchmarkHost(FrozenModel):

@@ -1,6 +1,7 @@
 """Blobs: large texts beside the run that refers to them, under the SHA-256 of their content."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from schemas.errors import DamagedLog
 from schemas.events import Event, RunForked
@@ -39,12 +40,17 @@ def find_blob(backend: SegmentStore, lineage: Sequence[str], digest: str) -> byt
 def blobs_of(event: Event) -> list[str]:
     """Hashes of the blobs an event refers to: its fields named `…_blob` and `…_blobs`."""
     found: list[str] = []
-    for name in type(event).model_fields:
+    for name in _blob_fields(type(event)):
         value = getattr(event, name)
-        if name.endswith("_blob") and isinstance(value, str):
+        if isinstance(value, str):
             found.append(value)
-        elif name.endswith("_blobs") and isinstance(value, dict):
+        elif isinstance(value, dict):
             found.extend(value.values())
     if isinstance(event, RunForked):
         found.extend(blobs_of(event.spec))
     return found
+
+
+@cache
+def _blob_fields(kind: type[Event]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name.endswith(("_blob", "_blobs")))

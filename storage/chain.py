@@ -66,37 +66,39 @@ def event_hash(
     The envelope's canonical JSON is spelled out: its keys are fixed, its texts need no escaping
     (`checked_run_id`, the names of events, hex digits), and this runs once per event read.
     """
-    envelope = (
-        f'{{"at":"{at.isoformat(timespec="microseconds")}","prev_hash":"{prev_hash}",'
-        f'"round":{_number(round)},"run_id":"{run_id}","schema_version":{schema_version},'
-        f'"seq":{seq},"trial":{_number(trial)},"type":"{type}"}}'
-    )
-    return hashlib.sha256(f"{prev_hash}{envelope}{payload}".encode()).hexdigest()
+    return hashlib.sha256(
+        f'{prev_hash}{{"at":"{at.isoformat(timespec="microseconds")}","prev_hash":"{prev_hash}",'
+        f'"round":{"null" if round is None else round},"run_id":"{run_id}",'
+        f'"schema_version":{schema_version},"seq":{seq},'
+        f'"trial":{"null" if trial is None else trial},"type":"{type}"}}{payload}'.encode()
+    ).hexdigest()
 
 
-def _number(value: int | None) -> str:
-    return "null" if value is None else str(value)
-
-
-def flaw(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:
-    """What is wrong with `envelope` as event `seq` of `run_id` after `prev_hash`; None: nothing."""
+def misplaced(envelope: Envelope, *, run_id: str, seq: int, prev_hash: str) -> str | None:
+    """Why `envelope` is not event `seq` of `run_id` after `prev_hash`; None: by its place it is."""
     if envelope.run_id != run_id:
         return f"belongs to run {envelope.run_id}"
     if envelope.seq != seq:
         return f"carries sequence number {envelope.seq}"
     if envelope.prev_hash != prev_hash:
         return "does not follow the event before it (previous hash differs)"
+    return None
+
+
+def altered(envelope: Envelope) -> str | None:
+    """Whether anything of an event differs from what its hash was made of, in words; None: no."""
+    run_id, seq, kind, schema_version, round_number, trial, at, prev_hash, there, payload = envelope
     expected = event_hash(
-        run_id=envelope.run_id,
-        seq=envelope.seq,
-        type=envelope.type,
-        schema_version=envelope.schema_version,
-        round=envelope.round,
-        trial=envelope.trial,
-        at=envelope.at,
-        prev_hash=envelope.prev_hash,
-        payload=envelope.payload,
+        run_id=run_id,
+        seq=seq,
+        type=kind,
+        schema_version=schema_version,
+        round=round_number,
+        trial=trial,
+        at=at,
+        prev_hash=prev_hash,
+        payload=payload,
     )
-    if envelope.hash != expected:
+    if there != expected:
         return "is not what was written (its hash does not match its content)"
     return None

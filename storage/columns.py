@@ -3,7 +3,8 @@
 They are derived, never a source: `storage.verify` re-derives each from the payload.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.events import (
@@ -42,21 +43,34 @@ NO_HOT_COLUMNS = HotColumns()
 
 def hot_columns(event: Event) -> HotColumns:
     """The hot columns of `event`."""
-    match event:
-        case TrialScored():
-            return _of_evaluation(event.trial_id, event.evaluation)
-        case TrialRejected():
-            if event.evaluation is None:
-                return HotColumns(trial_id=event.trial_id)
-            return _of_evaluation(event.trial_id, event.evaluation)
-        case TrialProposed() | TrialInvalidated():
-            return HotColumns(trial_id=event.trial_id)
-        case RunStarted():
-            return _of_signature(event.signature)
-        case RunForked():
-            return _of_signature(event.spec.signature)
-        case _:
-            return NO_HOT_COLUMNS
+    derive = _DERIVED.get(type(event))
+    return NO_HOT_COLUMNS if derive is None else derive(event)
+
+
+def _of_score(event: TrialScored) -> HotColumns:
+    return _of_evaluation(event.trial_id, event.evaluation)
+
+
+def _of_rejection(event: TrialRejected) -> HotColumns:
+    if event.evaluation is None:
+        return HotColumns(event.trial_id)
+    return _of_evaluation(event.trial_id, event.evaluation)
+
+
+def _of_proposal(event: TrialProposed) -> HotColumns:
+    return HotColumns(event.trial_id)
+
+
+def _of_invalidation(event: TrialInvalidated) -> HotColumns:
+    return HotColumns(event.trial_id)
+
+
+def _of_start(event: RunStarted) -> HotColumns:
+    return _of_signature(event.signature)
+
+
+def _of_fork(event: RunForked) -> HotColumns:
+    return _of_signature(event.spec.signature)
 
 
 def _of_signature(signature: SignatureHashes) -> HotColumns:
@@ -68,16 +82,27 @@ def _of_signature(signature: SignatureHashes) -> HotColumns:
 
 
 def _of_evaluation(trial_id: str, evaluation: Evaluation) -> HotColumns:
-    return HotColumns(
-        trial_id=trial_id,
-        legal=evaluation.legal,
-        fits=evaluation.fits,
-        tokens_per_s_per_gpu=evaluation.tokens_per_s_per_gpu,
-        memory_per_gpu_gb=evaluation.memory_per_gpu_gb,
-        iteration_ms=evaluation.iteration_ms,
-        source=evaluation.source,
-        provenance=evaluation.provenance,
-        signature_model=evaluation.signature.model,
-        signature_cluster=evaluation.signature.cluster,
-        signature_stack=evaluation.signature.stack,
+    signature = evaluation.signature
+    return HotColumns(  # by position: this runs for every verdict read
+        trial_id,
+        evaluation.legal,
+        evaluation.fits,
+        evaluation.tokens_per_s_per_gpu,
+        evaluation.memory_per_gpu_gb,
+        evaluation.iteration_ms,
+        evaluation.source,
+        evaluation.provenance,
+        signature.model,
+        signature.cluster,
+        signature.stack,
     )
+
+
+_DERIVED: dict[type[Event], Callable[[Any], HotColumns]] = {
+    TrialScored: _of_score,
+    TrialRejected: _of_rejection,
+    TrialProposed: _of_proposal,
+    TrialInvalidated: _of_invalidation,
+    RunStarted: _of_start,
+    RunForked: _of_fork,
+}

@@ -1,5 +1,6 @@
 """What of a run lies in the store: its segments, its anchor, and the run it continues."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from schemas.errors import DamagedLog, LogError, RunNotFound
@@ -94,13 +95,18 @@ def segments_of(backend: SegmentStore, run_id: str) -> list[int]:
     return found
 
 
-def read_segment(backend: SegmentStore, run_id: str, first_seq: int) -> list[Row]:
-    """The rows of a segment.
+def read_segment(
+    backend: SegmentStore,
+    run_id: str,
+    first_seq: int,
+    decoder: Callable[[bytes], list[Row]] = decode,
+) -> list[Row]:
+    """The rows of a segment, as `decoder` makes them.
 
     Raises:
         NotStored, TornSegment, ForeignSegment: there is none, or not a whole one of ours.
     """
-    return decode(backend.read(f"{events_prefix(run_id)}/{segment_name(first_seq)}"))
+    return decoder(backend.read(f"{events_prefix(run_id)}/{segment_name(first_seq)}"))
 
 
 def _is_torn(backend: SegmentStore, run_id: str, first_seq: int) -> bool:

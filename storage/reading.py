@@ -3,19 +3,19 @@
 A forked run is read through: first its parent's events up to the fork, then its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from schemas.errors import DamagedLog, RunNotFound
 from schemas.events import ZERO_HASH, Envelope, Event
 from storage.backends import NotStored, SegmentStore
-from storage.chain import flaw
+from storage.chain import altered, misplaced
 from storage.codec import event_of
 from storage.columns import HotColumns, hot_columns
 from storage.compaction_mark import is_superseded, read_mark
 from storage.extent import Extent, Origin, read_segment, survey
 from storage.layout import segment_name
-from storage.segments import ForeignSegment, Row, TornSegment
+from storage.segments import ForeignSegment, Row, TornSegment, decode
 
 
 class BadEvent(DamagedLog):
@@ -33,30 +33,48 @@ class Record(NamedTuple):
     event: Event
 
 
-def records(backend: SegmentStore, extent: Extent, *, last: int | None = None) -> Iterator[Record]:
+class Reading(NamedTuple):
+    """How a run is read: what is made of a segment, and what is checked of each event by itself."""
+
+    decode: Callable[[bytes], list[Row]]
+    check: Callable[[Row], Event]
+    """Raises `BadEvent`, `DamagedLog` or `UnknownEvent`."""
+
+
+def records(
+    backend: SegmentStore,
+    extent: Extent,
+    *,
+    last: int | None = None,
+    reading: Reading | None = None,
+) -> Iterator[Record]:
     """Every event of a run, in order, each verified before it is handed out.
 
     Args:
         backend: where the run lies.
         extent: of the run, as `survey` saw it.
         last: number of the last event wanted; None: all there are.
+        reading: how; None: every event is decoded and checked with `sound`.
 
     Raises:
         BadEvent: naming the first event that is missing, doubled, torn, foreign or changed.
         UnknownEvent: an event is newer than this Refold.
     """
+    reading = reading or Reading(decode, sound)
     prev_hash = ZERO_HASH
     if extent.origin is not None:
         cut = extent.origin.seq if last is None else min(last, extent.origin.seq)
-        yield from _inherited(backend, extent.run_id, extent.origin, cut)
+        yield from _inherited(backend, extent.run_id, extent.origin, cut, reading)
         prev_hash = extent.origin.hash
-    yield from _own(backend, extent, prev_hash, last)
+    yield from _own(backend, extent, prev_hash, last, reading)
 
 
-def _inherited(backend: SegmentStore, run_id: str, origin: Origin, last: int) -> Iterator[Record]:
+def _inherited(
+    backend: SegmentStore, run_id: str, origin: Origin, last: int, reading: Reading
+) -> Iterator[Record]:
     parent = _parent(backend, run_id, origin)
     hash_there = None
-    for record in records(backend, parent, last=last):
+    for record in records(backend, parent, last=last, reading=reading):
         hash_there = record.envelope.hash
         yield record
     if last == origin.seq and hash_there != origin.hash:
@@ -80,7 +98,7 @@ def _parent(backend: SegmentStore, run_id: str, origin: Origin) -> Extent:
 
 
 def _own(
-    backend: SegmentStore, extent: Extent, prev_hash: str, last: int | None
+    backend: SegmentStore, extent: Extent, prev_hash: str, last: int | None, reading: Reading
 ) -> Iterator[Record]:
     run_id, anchor = extent.run_id, extent.anchor
     seq = extent.first_seq
@@ -96,9 +114,13 @@ def _own(
             ):
                 continue
             raise BadEvent(run_id, first_seq, "is there twice, in two segments")
-        for row in _rows(backend, extent, first_seq):
-            yield _checked(row, run_id=run_id, seq=seq, prev_hash=prev_hash)
-            prev_hash = row.envelope.hash
+        for row in _rows(backend, extent, first_seq, reading):
+            envelope = row.envelope
+            problem = misplaced(envelope, run_id=run_id, seq=seq, prev_hash=prev_hash)
+            if problem is not None:
+                raise BadEvent(run_id, seq, problem)
+            yield Record(envelope, reading.check(row))
+            prev_hash = envelope.hash
             if anchor is not None and anchor.seq == seq and anchor.hash != prev_hash:
                 raise BadEvent(run_id, seq, "is not the event that was anchored as the head")
             seq += 1
@@ -111,16 +133,21 @@ def _own(
         raise BadEvent(run_id, seq, "is missing; a run that was forked from this one continues it")
 
 
-def _checked(row: Row, *, run_id: str, seq: int, prev_hash: str) -> Record:
+def sound(row: Row, *, in_canonical_form: bool = False) -> Event:
+    """The event of a row whose hash, payload and columns agree.
+
+    Raises:
+        BadEvent, DamagedLog, UnknownEvent: they don't, or it is no event.
+    """
     envelope = row.envelope
-    problem = flaw(envelope, run_id=run_id, seq=seq, prev_hash=prev_hash)
+    problem = altered(envelope)
     if problem is not None:
-        raise BadEvent(run_id, seq, problem)
-    event = event_of(envelope)
+        raise BadEvent(envelope.run_id, envelope.seq, problem)
+    event = event_of(envelope, in_canonical_form=in_canonical_form)
     expected = hot_columns(event)
     if row.hot != expected:
-        raise BadEvent(run_id, seq, _column_difference(row.hot, expected))
-    return Record(envelope, event)
+        raise BadEvent(envelope.run_id, envelope.seq, _column_difference(row.hot, expected))
+    return event
 
 
 def _column_difference(stored: HotColumns, expected: HotColumns) -> str:
@@ -130,17 +157,18 @@ def _column_difference(stored: HotColumns, expected: HotColumns) -> str:
     raise AssertionError("the columns are equal")
 
 
-def _rows(backend: SegmentStore, extent: Extent, first_seq: int) -> list[Row]:
+def _rows(backend: SegmentStore, extent: Extent, first_seq: int, reading: Reading) -> list[Row]:
     """The events from `first_seq` on: its segment's, or, if the run was compacted since `extent`
     was taken, those that its first segment has of them."""
     run_id, name = extent.run_id, segment_name(first_seq)
     try:
         try:
-            return read_segment(backend, run_id, first_seq)
+            return read_segment(backend, run_id, first_seq, reading.decode)
         except NotStored:
             if not is_superseded(read_mark(backend, run_id), first_seq):
                 raise
-        return read_segment(backend, run_id, extent.first_seq)[first_seq - extent.first_seq :]
+        rows = read_segment(backend, run_id, extent.first_seq, reading.decode)
+        return rows[first_seq - extent.first_seq :]
     except TornSegment as error:
         raise BadEvent(run_id, first_seq, f"segment {name} is torn ({error})") from error
     except ForeignSegment as error:

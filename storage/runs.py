@@ -4,11 +4,10 @@ from pathlib import Path
 
 from schemas.errors import LogError
 from storage.backends import NotStored, SegmentStore
-from storage.chain import flaw
-from storage.codec import event_of
+from storage.chain import misplaced
 from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
-from storage.reading import lineage_of, records
+from storage.reading import BadEvent, lineage_of, records, sound
 from storage.segments import ForeignSegment, TornSegment
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
@@ -66,10 +65,10 @@ def _extended(backend: SegmentStore, summary: RunSummary, prev_hash: str) -> Run
             continue
         except (ForeignSegment, NotStored) as error:
             raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
-        for envelope, _ in rows:
-            seq = summary.events
-            problem = flaw(envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash)
+        for row in rows:
+            envelope, seq = row.envelope, summary.events
+            problem = misplaced(envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash)
             if problem is not None:
-                raise LogError(f"run {summary.run_id}, event {seq}: {problem}")
-            summary, prev_hash = summarise(summary, envelope, event_of(envelope)), envelope.hash
+                raise BadEvent(summary.run_id, seq, problem)
+            summary, prev_hash = summarise(summary, envelope, sound(row)), envelope.hash
     return summary

@@ -109,8 +109,6 @@ class ForkPoint(NamedTuple):
     run_id: str
     seq: int
     event: RunForked
-    rounds: int
-    """Rounds it has from its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +177,8 @@ class State:
     """Every call of a language model, in order."""
     forks: tuple[ForkPoint, ...] = ()
     """Where the runs of this one's lineage began, oldest first; empty: it was never forked."""
+    earlier_rounds: int = 0
+    """Rounds known when the run was last forked, or reopened after its end."""
     carried: tuple[Trial, ...] = ()
     """Trials of the parent, as it knew them, whose candidates are to be asked again."""
 
@@ -191,8 +191,8 @@ class State:
 
     @property
     def own_rounds(self) -> tuple[Round, ...]:
-        """The rounds since the last fork."""
-        return self.rounds[self.forks[-1].rounds :] if self.forks else self.rounds
+        """The rounds since the run was last forked, or reopened after its end."""
+        return self.rounds[self.earlier_rounds :]
 
     @property
     def best(self) -> Trial | None:

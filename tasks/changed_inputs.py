@@ -61,14 +61,14 @@ def with_cluster(inputs: Inputs, path: Path) -> Inputs:
     """
     resolved = resolve_cluster(path)
     kept = {name: text for name, text in inputs.files.items() if name in inputs.workload.files}
-    asked = {name: getattr(inputs.search, name) for name in _FROM_THE_COMMAND_LINE}
+    asked = {name: getattr(inputs.search, name) for name in (*_FROM_THE_COMMAND_LINE, "llm")}
     return replace(
         inputs,
         cluster=resolved.cluster,
         search=resolved.search.model_copy(update=asked),
         warnings=(*inputs.workload.warnings, *resolved.warnings),
         files={**kept, **resolved.files},
-        llm_model=resolved.llm.model,
+        llm=resolved.llm,
         known_secrets=inputs.known_secrets | _environment_secrets() | key_of(resolved.llm),
     )
 

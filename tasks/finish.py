@@ -25,11 +25,12 @@ class Outcome:
     binding_constraints: tuple[str, ...] = ()
 
 
-def finish(state: State, cluster: Cluster) -> Outcome:
-    """The arg max over legal trials that fit, or the constraints that left none."""
+def finish(state: State, cluster: Cluster, stop: str | None) -> Outcome:
+    """The arg max over legal trials that fit, or the constraints that left none.
+
+    `stop`: what ended the search before its plan was done; None: nothing did.
+    """
     best = state.best
-    rounds = [done.finished.why for done in state.rounds if done.finished is not None]
-    stop = rounds[-1] if rounds and rounds[-1] != PLAN_DONE else None
     if best is not None:
         return Outcome(stop or "the plan is done", best.number, best.proposed.trial_id)
     nothing = "no candidate is both legal and within the memory cap"

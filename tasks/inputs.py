@@ -38,8 +38,8 @@ class Inputs:
     warnings: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     """Every input file as read, secrets redacted, by path as given."""
-    llm_model: str | None = None
-    """The language model that is configured, if any."""
+    llm: LlmSettings = field(default_factory=LlmSettings)
+    """How the cluster file says to reach a language model."""
     known_secrets: frozenset[SecretStr] = frozenset()
     """Keys that must never be written."""
 
@@ -80,7 +80,9 @@ class Inputs:
 
     def fresh_evaluator(self) -> Callable[[], Evaluator]:
         """`evaluator` for another process: pickles, and carries nothing that was computed here."""
-        return partial(Inputs.evaluator, replace(self, known_secrets=frozenset(), files={}))
+        return partial(
+            Inputs.evaluator, replace(self, known_secrets=frozenset(), files={}, llm=LlmSettings())
+        )
 
     def evaluator(self) -> Evaluator:
         """Who answers for trials in the search's mode."""
@@ -117,7 +119,7 @@ def resolve_pair(
         search=resolved.search.model_copy(update={**changes, "budget": budget}),
         warnings=(*job.warnings, *resolved.warnings),
         files={**texts_of(job), **resolved.files},
-        llm_model=resolved.llm.model,
+        llm=resolved.llm,
         known_secrets=secrets_in(environment) | key_of(resolved.llm),
     )
 

@@ -7,7 +7,6 @@ import typer
 
 from flows.commands.tune import OutDir, Prefect, refuse_names_that_are_not_text
 from flows.options import Json, ModelPath, RunId, StoreOption, examples
-from schemas.errors import EnvironmentMissing
 
 FORK_EXAMPLES = examples(
     "refold fork latest --at-round 1 --set search.budget.seed_budget=30",
@@ -58,7 +57,8 @@ def fork(
         int | None, typer.Option(min=1, help="Seed candidates at most.", show_default="parent's")
     ] = None,
     llm: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Language model: not in this version.")
+        str | None,
+        typer.Option(metavar="MODEL", help="Another language model.", show_default="parent's"),
     ] = None,
     out_dir: OutDir = None,
     model_path: ModelPath = None,
@@ -74,8 +74,6 @@ def fork(
     from flows.requests import ForkRequest
     from flows.running import run_search
 
-    if llm is not None:
-        raise EnvironmentMissing(f"--llm {llm}: LLM rounds are not in this version")
     files = [path for path in (workload, target_cluster) if path is not None]
     refuse_names_that_are_not_text(*files, *(model_path or ()))
     request = ForkRequest(
@@ -90,5 +88,6 @@ def fork(
         model_path=tuple(model_path or ()),
         settings=tuple(settings or ()),
         seed_budget=seed_budget,
+        llm=llm,
     )
     run_search(request, prefect=prefect, as_json=as_json)

@@ -153,7 +153,8 @@ def _print_events(log: Any, *, as_json: bool) -> None:
 
     for envelope, event in log.iterate():
         if as_json:
-            print(json_line({**envelope.model_dump(mode="json"), "payload": event}))
+            at = envelope.at.isoformat().replace("+00:00", "Z")
+            print(json_line({**envelope._asdict(), "at": at, "payload": event}))
             continue
         trial = "" if envelope.trial is None else f" #{envelope.trial}"
         print(f"{envelope.seq:>5} {envelope.at:%H:%M:%S.%f} {envelope.type}{trial}")
@@ -216,10 +217,19 @@ def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
         trial.number,
         trial.proposed.rule,
         trial.proposed.tag,
-        _speed(trial.scored.evaluation.tokens_per_s_per_gpu if trial.scored else None),
+        _projected(trial),
         "-" if memory is None else f"{memory:,.1f}",
         verdict,
     )
+
+
+def _projected(trial: "Trial") -> str:
+    """A scored trial's rate with its band."""
+    if trial.scored is None:
+        return "-"
+    evaluation = trial.scored.evaluation
+    beside = evaluation.expected_error.beside if evaluation.expected_error else ""
+    return _speed(evaluation.tokens_per_s_per_gpu) + beside
 
 
 def _speed(value: float | None) -> str:

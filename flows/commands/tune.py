@@ -1,7 +1,7 @@
 """`refold tune` and `refold resume`: the main job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,9 +16,6 @@ from flows.options import (
     place,
 )
 from schemas.errors import EnvironmentMissing, UserError
-
-if TYPE_CHECKING:
-    from flows.requests import ResumeRequest, TuneRequest
 
 TUNE_EXAMPLES = examples(
     "refold tune --workload workload.yaml --target-cluster cluster.yaml --seed-only",
@@ -86,7 +83,8 @@ def tune(
         typer.Option(help="Who proposes after the seeds.", show_default="nobody"),
     ] = None,
     llm: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Language model: not in this version.")
+        str | None,
+        typer.Option(metavar="MODEL", help="Language model.", show_default="LLM_MODEL"),
     ] = None,
     model_path: ModelPath = None,
     store: StoreOption = None,
@@ -97,10 +95,13 @@ def tune(
 ) -> None:
     """Search for a workload's recipe on a cluster: the main job."""
     from flows.requests import TuneRequest
+    from flows.running import run_search
 
+    if seed_only and llm is not None:
+        raise UserError("--seed-only and --llm contradict each other: leave one out")
     if dry_run and mode not in ("dry", None):
         raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
-    _refuse_what_is_not_there(profiling_mode, search, llm, agent_only=agent_only)
+    _refuse_what_is_not_there(profiling_mode, search, agent_only=agent_only)
     refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))
     request = TuneRequest(
         workload=workload,
@@ -112,34 +113,31 @@ def tune(
         gemm_backend=gemm_backend,
         memory_regime=memory_regime,
         seed_budget=seed_budget,
+        seed_only=seed_only,
+        llm=llm,
         resume=resume,
     )
-    _run(request, prefect, seed_only=seed_only, as_json=as_json)
+    run_search(request, prefect=prefect, as_json=as_json)
 
 
 def resume(
     run_id: RunId,
     store: StoreOption = None,
     out_dir: OutDir = None,
+    llm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Go on with this language model.", show_default="as before"
+        ),
+    ] = None,
     prefect: Prefect = None,
     as_json: Json = False,
 ) -> None:
-    """Take up an unfinished run where its log ends."""
+    """Take up a run where its log ends; with --llm also one that has ended."""
     from flows.requests import ResumeRequest
-
-    request = ResumeRequest(run=run_id, store=store, out_dir=out_dir)
-    _run(request, prefect, seed_only=True, as_json=as_json)
-
-
-def _run(
-    request: "TuneRequest | ResumeRequest", prefect: bool | None, *, seed_only: bool, as_json: bool
-) -> None:
     from flows.running import run_search
 
-    if not seed_only:
-        from flows.terminal import say
-
-        say("LLM rounds are not in this version: the seed plan alone proposes (--seed-only)")
+    request = ResumeRequest(run=run_id, store=store, out_dir=out_dir, llm=llm)
     run_search(request, prefect=prefect, as_json=as_json)
 
 
@@ -155,9 +153,7 @@ def refuse_names_that_are_not_text(*paths: Path) -> None:
             ) from error
 
 
-def _refuse_what_is_not_there(
-    profiling_mode: str, search: str | None, llm: str | None, *, agent_only: bool
-) -> None:
+def _refuse_what_is_not_there(profiling_mode: str, search: str | None, *, agent_only: bool) -> None:
     """Raises EnvironmentMissing for what was asked for by name and this version does not have."""
     seeds = "--seed-only runs the deterministic seed plan"
     if profiling_mode != "simulate":
@@ -167,10 +163,8 @@ def _refuse_what_is_not_there(
             hint="leave it out, or say --profiling-mode simulate",
         )
     if agent_only:
-        raise EnvironmentMissing("--agent-only: LLM rounds are not in this version", hint=seeds)
-    if llm is not None:
-        raise EnvironmentMissing(f"--llm {llm}: LLM rounds are not in this version", hint=seeds)
-    if search is not None:
+        raise EnvironmentMissing("--agent-only is not in this version", hint=seeds)
+    if search not in (None, "llm"):
         raise EnvironmentMissing(
             f"--search {search} is not in this version: only the seed plan proposes", hint=seeds
         )

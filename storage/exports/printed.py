@@ -112,7 +112,11 @@ def _value(value: object) -> str:
 
 def _figures(recipe: Recipe) -> list[str]:
     evaluation = recipe.evaluation
-    lines = [f"  → tokens/s/GPU = {_tokens(evaluation.tokens_per_s_per_gpu)}"]
+    expected = evaluation.expected_error
+    beside = expected.beside if expected else ""
+    lines = [f"  → tokens/s/GPU = {_tokens(evaluation.tokens_per_s_per_gpu)}{beside}"]
+    if expected is not None:
+        lines.append(f"  → error        = {expected.words}")
     if evaluation.memory_per_gpu_gb is not None:
         lines += [
             f"  → memory/GPU   = {evaluation.memory_per_gpu_gb:.1f} GB",

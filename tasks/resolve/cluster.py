@@ -5,14 +5,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import yaml
 from pydantic import Field
 
+from projection.calibration import calibration_from
 from projection.legality.rules.values import MAX_SYNC_FREE_STAGE
 from projection.legality.schedule_names import canonical_schedule
 from projection.profiles import at_clock, gpu_profile
+from schemas.calibration import Calibration
 from schemas.cluster import Cluster, MemoryOverheads, MoeImbalance, Network, Stack
 from schemas.cluster_file import TargetCluster, TargetClusterFile
 from schemas.errors import ClusterError, UserError
@@ -93,7 +95,8 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
     target = reading.values.target_cluster
     _check_target(reading, target)
     network, hardware, more = _network(reading, target, gpu)
-    files = [file, *files, *([hardware] if hardware is not None else [])]
+    calibration, fitted = _calibration(reading, gpu)
+    files = [file, *files, *(one for one in (hardware, fitted) if one is not None)]
     capacity, capacity_notices = _hbm_capacity(reading, gpu)
     cluster = Cluster(
         name=target.name,
@@ -107,6 +110,7 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
         moe_imbalance=_imbalance(_either(reading, "moe_imbalance")),
         memory_overheads=_either(reading, "memory_overheads") or MemoryOverheads(),
         placement=_either(reading, "placement") or Cluster.model_fields["placement"].default,
+        calibration=calibration,
         gpu_hour_price=target.gpu_hour_price,
         gpu_power_w=target.gpu_power_w,
     )
@@ -150,6 +154,29 @@ def _gpu(reading: _Reading) -> tuple[GpuProfile, list[YamlFile], list[str]]:
             f" above {gpu.name}'s {gpu.clock_mhz:g}"
         )
     return at_clock(gpu, target.gpu_clock_mhz), files, notices
+
+
+def _calibration(
+    reading: _Reading, gpu: GpuProfile
+) -> tuple[Calibration | Literal["none"] | None, YamlFile | None]:
+    """The calibration the file names, and its file; None: the shipped one, if any, is in force."""
+    named = reading.values.target_cluster.calibration
+    if named is None:
+        return None, None
+    if named == "none":
+        return "none", None
+    where = reading.where("target_cluster", "calibration")
+    found = find_beside(named, reading.path)
+    if found is None:
+        raise ClusterError(
+            f"{where}: no such file {reading.shown('target_cluster', 'calibration')}",
+            hint="fit one with `refold calibrate`, or say none for published rates alone",
+        )
+    file = read_yaml(found, str(found), ClusterError)
+    calibration = calibration_from(yaml.safe_dump(file.document), str(found))
+    if calibration.gpu != gpu.name:
+        raise ClusterError(f"{where}: it is of {calibration.gpu}, the GPU is {gpu.name}")
+    return calibration, file
 
 
 def _hbm_capacity(reading: _Reading, gpu: GpuProfile) -> tuple[float, list[str]]:

@@ -63,7 +63,7 @@ def effective_settings(
     )
     config_name = module.values.get("config") or _DEFAULT_MODULE
     config = search.find(str(config_name), "modules", _where(document, (*here, "config")))
-    defaults = _framework_defaults(loader)
+    defaults = framework_defaults(loader)
     settings = _layered(
         defaults,
         loader.load(model, "models"),
@@ -113,7 +113,7 @@ def _model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[
     return (*given, *listed)
 
 
-def _framework_defaults(loader: ChainLoader) -> Document:
+def framework_defaults(loader: ChainLoader) -> Document:
     """What the framework assumes where every file is silent; below all presets."""
     model = loader.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
     module = loader.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")

@@ -25,7 +25,7 @@ OFFERED = {
         "--llm", "--model-path", "--store", "--prefect", "--no-prefect", "--gemm-backend",
         "--memory-regime", "--json",
     ],
-    "resume": ["RUN", "--store", "--out-dir", "--prefect", "--no-prefect", "--json"],
+    "resume": ["RUN", "--store", "--out-dir", "--llm", "--prefect", "--no-prefect", "--json"],
     "fork": [
         "RUN", "--at-round", "--at-trial", "--at-event", "--workload", "--target-cluster", "--set",
         "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", "--prefect",
@@ -39,6 +39,7 @@ OFFERED = {
         "[WORKLOAD]", "[CLUSTER]", "--set", "--batch", "--model-path", "--gemm-backend",
         "--memory-regime", "--explain", "--equation", "--json",
     ],
+    "calibrate": ["--from", "--out-dir", "--start", "--gemm-backend", "--store", "--json"],
     "runs": ["--store", "--json"],
     "show": ["RUN", "--store", "--events", "--json"],
     "export": ["RUN", "--store", "--out-dir", "--json"],
@@ -54,6 +55,7 @@ OFFERED = {
         "--f", "--b", "--w", "--p2p", "--compare-all", "--draw", "--trace", "--ascii",
         "--no-ascii", "--model-path", "--gemm-backend", "--json",
     ],
+    "fidelity": ["--source", "--rows", "--plots", "--ranges", "--gemm-backend", "--json"],
 }  # fmt: skip
 
 HEAVY = (

@@ -24,6 +24,8 @@ def envelope_of(event: Event) -> Envelope:
         seq=0,
         type=event.type,
         schema_version=1,
+        round=None,
+        trial=None,
         at=datetime(2026, 1, 1, tzinfo=UTC),
         prev_hash="",
         hash="",

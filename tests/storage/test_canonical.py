@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import LogError
-from storage.canonical import canonical
+from storage.canonical import canonical, is_canonical, parsed
 
 json_values = st.recursive(
     st.none()
@@ -37,6 +37,61 @@ def _encodable(value: object) -> bool:
 
 def test_the_order_of_keys_does_not_matter() -> None:
     assert canonical({"b": 1, "a": {"d": 2, "c": 3}}) == canonical({"a": {"c": 3, "d": 2}, "b": 1})
+
+
+def by_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+floats = st.floats(allow_nan=False, allow_infinity=False)
+small = st.builds(lambda x, power: x * 10.0**power, st.floats(-10, 10), st.integers(-12, 2))
+
+
+@settings(max_examples=500)
+@given(floats | small, st.text("0.1e-:,[]"))
+def test_floats_are_spelled_as_json_spells_them(number: float, lookalike: str) -> None:
+    value = {lookalike: [number, {"a": -number}, lookalike], "top": number}
+    assert canonical(value) == by_json(value)
+    assert canonical(number) == repr(number)
+    assert is_canonical(by_json(value), value)
+
+
+@given(json_values)
+def test_the_canonical_form_is_known_for_one(value: object) -> None:
+    if _encodable(value):
+        text = by_json(value)
+        assert is_canonical(text, parsed(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"b":1,"a":2}',
+        '{"a":1,"a":1}',
+        '{"a": 1}',
+        '{"a":1} ',
+        "[0.00001]",
+        "[1e-7]",
+        "[1e-007]",
+        "[1E-07]",
+        "[1e16]",
+        "[1.50]",
+        "[-0]",
+        "[10000000000000000.0]",
+        "[123456789012345678901.0]",
+        '["\\u00e9"]',
+        '["\\/"]',
+        '["\\u001F"]',
+    ],
+)
+def test_any_other_spelling_is_not_canonical(text: str) -> None:
+    assert not is_canonical(text, parsed(text))
+
+
+@pytest.mark.parametrize("text", ["[NaN]", "[Infinity]", "{", ""])
+def test_what_is_not_json_is_not_parsed(text: str) -> None:
+    with pytest.raises(ValueError):
+        parsed(text)
 
 
 def test_floats_have_one_form() -> None:

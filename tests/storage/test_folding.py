@@ -15,8 +15,9 @@ from schemas.events import (
     RunResumed,
     TailRecovered,
 )
-from storage import Entry, State, fold
+from storage import Entry, State, fold, folding
 from storage.chain import seal
+from storage.codec import event_types
 from storage.summary import RunSummary, summarise
 from tests.storage.builders import (
     RUN,
@@ -200,7 +201,7 @@ def test_wall_clock_leaves_out_the_time_between_processes() -> None:
     entries = [*OPENING, Entry(TailRecovered(discarded=("x",))), Entry(resumed()), NOTE]
     envelopes = recorded(entries)
     gap = timedelta(days=3)
-    moved = [e if e.seq < 3 else e.model_copy(update={"at": e.at + gap}) for e in envelopes]
+    moved = [e if e.seq < 3 else e._replace(at=e.at + gap) for e in envelopes]
     assert fold(moved).spent.wall_clock_s == pytest.approx(3.0, abs=0.001)
 
 
@@ -279,8 +280,8 @@ def test_no_event_at_all_is_no_run() -> None:
     [
         (lambda e: [e[0], e[2]], "event 1: is missing; 2 follows"),
         (lambda e: [e[0], e[1], e[1]], "event 2: is missing; 1 follows"),
-        (lambda e: [e[0], e[1].model_copy(update={"prev_hash": "0" * 64})], "does not follow"),
-        (lambda e: [e[0], e[1].model_copy(update={"run_id": "another"})], "belongs to run another"),
+        (lambda e: [e[0], e[1]._replace(prev_hash="0" * 64)], "does not follow"),
+        (lambda e: [e[0], e[1]._replace(run_id="another")], "belongs to run another"),
     ],
 )
 def test_envelopes_out_of_order_are_refused(
@@ -318,3 +319,7 @@ def test_notes_and_recoveries_may_follow_the_finish() -> None:
     state = fold(recorded([*flat(whole_run(1)), *late]))
     assert state.finished is not None
     assert state.notes[-1].text == "late"
+
+
+def test_every_event_has_its_step_in_the_fold() -> None:
+    assert set(folding._STEPS) == set(event_types().values())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import DamagedLog, LogError, RunNotFound, StaleWriter, UnknownEvent
-from schemas.events import SCHEMA_VERSION, NoteTaken
+from schemas.events import SCHEMA_VERSION, Envelope, NoteTaken
 from storage import Entry, EventLog, Store
 from storage.backends.local import LocalDisk
 from storage.canonical import sha256_hex
@@ -215,8 +215,9 @@ def rewrite(root: Path, index: int, changes: dict[str, object]) -> None:
     row = decode(path.read_bytes())[0]
     from storage.chain import event_hash
 
-    fields = row.envelope.model_dump(exclude={"hash"}) | changes
-    envelope = row.envelope.model_copy(update=changes | {"hash": event_hash(**fields)})
+    fields = row.envelope._asdict() | changes
+    del fields["hash"]
+    envelope = Envelope(**fields, hash=event_hash(**fields))
     path.write_bytes(encode([Row(envelope, row.hot)]))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.events import ZERO_HASH, Event
-from storage.chain import flaw, seal
+from storage.chain import altered, misplaced, seal
 from storage.codec import event_of
 from storage.columns import hot_columns
 from storage.segments import ForeignSegment, Row, TornSegment, decode, encode
@@ -73,7 +73,9 @@ def _noticed(rows: list[Row]) -> bool:
     """Whether the chain or a hot column gives the change away."""
     prev_hash = ZERO_HASH
     for seq, row in enumerate(rows):
-        if flaw(row.envelope, run_id=RUN, seq=seq, prev_hash=prev_hash) is not None:
+        if misplaced(row.envelope, run_id=RUN, seq=seq, prev_hash=prev_hash) is not None:
+            return True
+        if altered(row.envelope) is not None:
             return True
         if hot_columns(event_of(row.envelope)) != row.hot:
             return True

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import DamagedLog
+from schemas.events import Envelope
 from storage import EventLog, list_runs, verify
 from storage.chain import event_hash
 from storage.segments import Row, decode, encode
@@ -26,12 +27,19 @@ def rewrite(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
     path.write_bytes(encode(change(decode(path.read_bytes()))))
 
 
+def forged(envelope: Envelope, payload: str) -> Envelope:
+    """`envelope` with another payload, and the hash that goes with it."""
+    fields = envelope._replace(payload=payload)._asdict()
+    del fields["hash"]
+    return Envelope(**fields, hash=event_hash(**fields))
+
+
 def edit_payload(root: Path) -> None:
     def change(rows: list[Row]) -> list[Row]:
         envelope = rows[1].envelope
         payload = envelope.payload.replace("3001.0", "9001.0")
         assert payload != envelope.payload
-        return [rows[0], Row(envelope.model_copy(update={"payload": payload}), rows[1].hot)]
+        return [rows[0], Row(envelope._replace(payload=payload), rows[1].hot)]
 
     rewrite(segment(root, 5), change)
 
@@ -39,10 +47,8 @@ def edit_payload(root: Path) -> None:
 def edit_payload_column_and_hash(root: Path) -> None:
     def change(rows: list[Row]) -> list[Row]:
         envelope, hot = rows[1]
-        fields = envelope.model_dump(exclude={"hash"})
-        fields["payload"] = envelope.payload.replace("3001.0", "9001.0")
-        forged = envelope.model_copy(update=fields | {"hash": event_hash(**fields)})
-        return [rows[0], Row(forged, hot._replace(tokens_per_s_per_gpu=9001.0))]
+        payload = envelope.payload.replace("3001.0", "9001.0")
+        return [rows[0], Row(forged(envelope, payload), hot._replace(tokens_per_s_per_gpu=9001.0))]
 
     rewrite(segment(root, 5), change)
 
@@ -63,7 +69,7 @@ def change_hot_column(root: Path) -> None:
 
 def change_round(root: Path) -> None:
     def change(rows: list[Row]) -> list[Row]:
-        return [Row(rows[0].envelope.model_copy(update={"round": 5}), rows[0].hot), rows[1]]
+        return [Row(rows[0].envelope._replace(round=5), rows[0].hot), rows[1]]
 
     rewrite(segment(root, 9), change)
 
@@ -127,19 +133,32 @@ def delete_everything(root: Path) -> None:
         path.unlink()
 
 
-def replace_tail(root: Path) -> None:
-    """Rewrite the last event consistently, hash and all: only the anchor can tell."""
+def forge_tail(root: Path, old: str, new: str) -> None:
+    """Rewrite the last event, hash and all."""
 
     def change(rows: list[Row]) -> list[Row]:
-        envelope = rows[0].envelope
-        fields = envelope.model_dump(exclude={"hash"})
-        fields["payload"] = envelope.payload.replace("seed only", "seeds only")
-        assert fields["payload"] != envelope.payload
-        return [
-            Row(envelope.model_copy(update=fields | {"hash": event_hash(**fields)}), rows[0].hot)
-        ]
+        payload = rows[0].envelope.payload.replace(old, new)
+        assert payload != rows[0].envelope.payload
+        return [Row(forged(rows[0].envelope, payload), rows[0].hot)]
 
     rewrite(segment(root, LAST), change)
+
+
+def replace_tail(root: Path) -> None:
+    """Consistently: only the anchor can tell."""
+    forge_tail(root, "seed only", "seeds only")
+
+
+def respell_payload(root: Path) -> None:
+    forge_tail(root, '","', '", "')
+
+
+def misspell_a_key(root: Path) -> None:
+    forge_tail(root, '"why"', '"whyever"')
+
+
+def break_json(root: Path) -> None:
+    forge_tail(root, "}", "")
 
 
 def other_file_among_segments(root: Path) -> None:
@@ -165,6 +184,9 @@ TABLE: list[tuple[Callable[[Path], None], int | None, str]] = [
     (delete_tail, LAST - 1, f"is missing; the head was anchored at event {LAST}"),
     (delete_everything, 0, "is missing"),
     (replace_tail, LAST, "not the event that was anchored"),
+    (respell_payload, LAST, "not canonical JSON"),
+    (misspell_a_key, LAST, "not a RunFinished: why: Field required"),
+    (break_json, LAST, "not JSON"),
     (other_file_among_segments, None, "copy.parquet lies among its segments"),
 ]
 

@@ -83,7 +83,7 @@ def segment(first_seq: int) -> str:
 def edit(backend: SegmentStore) -> None:
     rows = decode(backend.read(segment(5)))
     payload = rows[1].envelope.payload.replace("3001.0", "9001.0")
-    forged = rows[1].envelope.model_copy(update={"payload": payload})
+    forged = rows[1].envelope._replace(payload=payload)
     backend.replace(segment(5), encode([rows[0], rows[1]._replace(envelope=forged)]))
 
 

@@ -1,0 +1,53 @@
+"""How a search reaches language models: which, with what key, and what must never be written."""
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flows.ledger import Recorder
+from flows.terminal import say
+from schemas.search import LlmSettings
+from tasks.inputs import Inputs
+from tasks.llm.choice import choose
+from tasks.resolve.environment import search_dotenv
+from tasks.resolve.redaction import is_secret_variable
+
+
+@dataclass(frozen=True)
+class Models:
+    """What rounds of a model need beside the run. Keys are in no record."""
+
+    api_key: str | None = field(default=None, repr=False)
+    secrets: Collection[str] = field(default=(), repr=False)
+    again: Callable[[], Recorder] | None = field(default=None, repr=False)
+    """Gives the recorder that takes up an open round from its start; None: the run's own does."""
+    live: bool = True
+    """False: only recorded answers are to be had."""
+
+
+def key_from(settings: LlmSettings) -> str | None:
+    """The API key of the cluster file, if it has one; LiteLLM finds those of the environment."""
+    return None if settings.api_key is None else settings.api_key.get_secret_value()
+
+
+def with_model(inputs: Inputs, named: str | None) -> Inputs:
+    """`inputs` with the language model that is to propose, said in one line when there is none.
+
+    Raises:
+        EnvironmentMissing: one was named, and what it takes is not installed.
+        UserError: its endpoint's address is none.
+    """
+    environment = search_dotenv(os.environ, Path.cwd())
+    plan = choose(inputs.llm, environment, named)
+    if plan is None:
+        say("no language model is configured (--llm, LLM_MODEL): the seed plan alone proposes")
+        return inputs
+    return replace(inputs, search=inputs.search.model_copy(update={"llm": plan}))
+
+
+def export_keys() -> None:
+    """Puts keys that stand in a `.env` file where LiteLLM looks for them: the environment."""
+    for name, value in search_dotenv({}, Path.cwd()).items():
+        if value and is_secret_variable(name):
+            os.environ.setdefault(name, value)

@@ -1,0 +1,1 @@
+"""Language models that propose: what they are shown, what they are asked, what is made of it."""
