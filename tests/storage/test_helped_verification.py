@@ -15,6 +15,7 @@ from storage import Entry, EventLog, Store, helped_verification, segments, verif
 from storage.backends.local import LocalDisk
 from storage.extent import Origin, survey
 from storage.folding import fold_records
+from storage.heads import read_anchor
 from storage.helped_verification import (
     Piece,
     helpers,
