@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.artefacts import keep_caches_under, warn_if_unanchored
-from flows.differences import all_differences, scores_survive
+from flows.differences import fork_differences
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
 from flows.llm_access import with_model
@@ -96,8 +96,7 @@ def _begin(
     `known`: the state at the fork; `inputs`: before and after.
     """
     before, after = inputs
-    differences = all_differences(before, after)
-    inherits = scores_survive(differences) and known.spec.signature == after.signature.hashes
+    differences, inherits = fork_differences(known.spec, before, after)
     log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
     try:
         forked = RunForked(

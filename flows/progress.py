@@ -147,7 +147,10 @@ class PlainLines:
             case TrialScored():
                 return self._score_line(event, number)
             case RunFinished():
-                return f"finish        {event.why}; {self._incumbent}"
+                best = str(self._incumbent)
+                if self._incumbent.number is None and event.recipe_trial is not None:
+                    best = f"best #{event.recipe_trial}"  # an earlier process's, or a parent's
+                return f"finish        {event.why}; {best}"
         return None
 
     def _score_line(self, event: TrialScored, number: int | None) -> str:

@@ -165,17 +165,22 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
     except LogError:
         raise
     except KeyboardInterrupt as error:
-        _record_interruption(ledger, "interrupted by the user")
-        raise Interrupted(ledger.run_id) from error
+        if _record_interruption(ledger, "interrupted by the user"):
+            raise Interrupted(ledger.run_id) from error
+        raise
     except BaseException as error:
-        _record_interruption(ledger, f"stopped by {type(error).__name__}")
-        error.add_note(f"refold resume {ledger.run_id} takes the run up again")
+        if _record_interruption(ledger, f"stopped by {type(error).__name__}"):
+            error.add_note(f"refold resume {ledger.run_id} takes the run up again")
         raise
 
 
-def _record_interruption(ledger: Ledger, why: str) -> None:
+def _record_interruption(ledger: Ledger, why: str) -> bool:
+    """Whether the run was still to go on; nothing can interrupt one that has finished."""
+    if ledger.state.finished is not None:
+        return False
     ledger.record(Entry(RunInterrupted(why=why)))
     ledger.anchor()
+    return True
 
 
 def search(

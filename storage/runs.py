@@ -4,10 +4,12 @@ from pathlib import Path
 
 from schemas.errors import LogError
 from storage.backends import NotStored, SegmentStore
-from storage.chain import misplaced
+from storage.chain import altered, misplaced
+from storage.codec import event_of
+from storage.compaction_mark import is_superseded, read_mark
 from storage.extent import read_segment, segments_of, survey
 from storage.heads import read_anchor
-from storage.reading import BadEvent, lineage_of, records, sound
+from storage.reading import lineage_of, records
 from storage.segments import ForeignSegment, TornSegment
 from storage.store import Store, as_store
 from storage.summary import RunSummary, summarise
@@ -26,6 +28,18 @@ def list_runs(store: Store | Path) -> list[RunSummary]:
 
 def summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     """The summary of one run, as of its last whole event."""
+    while True:
+        try:
+            return _summary_of(backend, run_id)
+        except _Compacted:  # by a process that anchored the whole run before
+            continue
+
+
+class _Compacted(Exception):
+    """The run was compacted while it was read."""
+
+
+def _summary_of(backend: SegmentStore, run_id: str) -> RunSummary:
     summary = RunSummary(run_id=run_id)
     try:
         anchored = read_anchor(backend, run_id)
@@ -63,12 +77,18 @@ def _extended(backend: SegmentStore, summary: RunSummary, prev_hash: str) -> Run
             rows = read_segment(backend, summary.run_id, first_seq)
         except TornSegment:
             continue
-        except (ForeignSegment, NotStored) as error:
+        except NotStored as error:
+            if is_superseded(read_mark(backend, summary.run_id), first_seq):
+                raise _Compacted from error
+            raise LogError(f"run {summary.run_id}, event {first_seq}: has vanished") from error
+        except ForeignSegment as error:
             raise LogError(f"run {summary.run_id}, event {first_seq}: {error}") from error
-        for row in rows:
-            envelope, seq = row.envelope, summary.events
-            problem = misplaced(envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash)
+        for envelope, _ in rows:
+            seq = summary.events
+            problem = misplaced(
+                envelope, run_id=summary.run_id, seq=seq, prev_hash=prev_hash
+            ) or altered(envelope)
             if problem is not None:
-                raise BadEvent(summary.run_id, seq, problem)
-            summary, prev_hash = summarise(summary, envelope, sound(row)), envelope.hash
+                raise LogError(f"run {summary.run_id}, event {seq}: {problem}")
+            summary, prev_hash = summarise(summary, envelope, event_of(envelope)), envelope.hash
     return summary

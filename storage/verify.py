@@ -6,19 +6,22 @@ from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
 from schemas.model import FrozenModel
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.backends.local import LocalDisk
+from storage.beside import check_head, check_mark
 from storage.blobs import blobs_of, read_blob
 from storage.collection import cycle_collection_paused
+from storage.compaction import left_behind
 from storage.extent import Extent, survey
 from storage.folding import fold_records
 from storage.heads import AnchoredHead, read_anchor
 from storage.helped_verification import helpers, helpers_worth, outlined, pieces_of
+from storage.layout import segment_name
 from storage.reading import BadEvent, Reading, Record, records, sound
 from storage.run_ids import checked_run_id
-from storage.segments import decode
+from storage.segments import ForeignSegment, TornSegment, decode
 from storage.store import Store, as_store
-from storage.summary import RunSummary, summarise
+from storage.summary import SUMMARY_VERSION, Summariser
 
 
 class Report(FrozenModel):
@@ -46,8 +49,8 @@ class Report(FrozenModel):
 
 
 def verify(store: Store | Path, run_id: str) -> Report:
-    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, the anchored
-    summary and blobs.
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, blobs, and what
+    the anchored head and the compaction mark say.
 
     A fork is verified through: with the events and blobs it has from the runs above it.
 
@@ -56,11 +59,13 @@ def verify(store: Store | Path, run_id: str) -> Report:
     """
     backend = as_store(store).backend
     try:
+        # The anchor before the events, as everywhere: it is then never ahead of them.
         anchored = read_anchor(backend, checked_run_id(run_id))
         extent = survey(backend, run_id)
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
-    return _with_helpers(backend, extent, anchored) or _event_by_event(backend, extent, anchored)
+    helped = _with_helpers(backend, extent, anchored)
+    return helped or _event_by_event(backend, extent, anchored)
 
 
 def _with_helpers(
@@ -75,8 +80,8 @@ def _with_helpers(
             return None
         with helpers(backend.root, pieces, count) as helping, cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=outlined())))
-            check.summary()
             check.blobs()
+            check.beside()
             return check.report(None, None) if helping.found_all_sound() else None
     except (LogError, OSError):
         return None
@@ -88,8 +93,8 @@ def _event_by_event(backend: SegmentStore, extent: Extent, anchored: AnchoredHea
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=thorough)))
-        check.summary()
         check.blobs()
+        check.beside()
     except BadEvent as error:
         return check.report(str(error), error.seq)
     except LogError as error:
@@ -106,11 +111,10 @@ class _Check:
         self._backend = backend
         self._extent = extent
         self._anchored = anchored
-        self._summary: RunSummary | None = None
-        """Of the events up to the anchored head; None: there was none yet."""
         self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
+        self._summariser = Summariser(extent.run_id)
         self.events = 0
 
     def passing(self, stream: Iterator[Record]) -> Iterator[Record]:
@@ -119,22 +123,11 @@ class _Check:
             envelope, event = record
             for digest in blobs_of(event):
                 self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
-            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
-                before = self._summary or RunSummary(run_id=envelope.run_id)
-                self._summary = summarise(before, envelope, event)
             yield record
             self.events += 1
+            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
+                self._summariser.add(envelope, event)
             self._head_hash = envelope.hash
-
-    def summary(self) -> None:
-        """The summary in the anchor is that of the events up to it."""
-        known = self._anchored.known_summary() if self._anchored else None
-        if self._summary is not None and known not in (None, self._summary):
-            raise BadEvent(
-                self._extent.run_id,
-                self._summary.events - 1,
-                "is anchored with a summary that is not the run's",
-            )
 
     def blobs(self) -> None:
         """Every blob an event refers to is there and is what its name says."""
@@ -145,9 +138,22 @@ class _Check:
                 raise BadEvent(run_id, seq, f"refers to a bad blob ({error})") from error
             self._good_blobs += 1
 
+    def beside(self) -> None:
+        """What lies beside the events says the same as they do."""
+        if self._anchored is not None:
+            check_head(self._anchored, self._extent, self._summariser.summary)
+        check_mark(self._backend, self._extent)
+
     def report(self, problem: str | None, first_bad: int | None) -> Report:
         extent = self._extent
         warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        warnings += [
+            f"{segment_name(seq)} lies beside the segment that has its events: the next writer"
+            " removes it"
+            for seq in self._left_behind()
+        ]
+        if self._anchored is not None and self._anchored.summary_version != SUMMARY_VERSION:
+            warnings.append("the summary at its anchored head is another version's: not checked")
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
         return Report(
@@ -161,3 +167,10 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
+
+    def _left_behind(self) -> list[int]:
+        """What compaction should have removed by now."""
+        try:
+            return left_behind(self._backend, survey(self._backend, self._extent.run_id))
+        except (LogError, NotStored, TornSegment, ForeignSegment):
+            return []  # which is not the problem of a run that cannot be read

@@ -6,7 +6,7 @@ from typing import Any
 from schemas.events import RunStarted
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
-from storage.state import Note, State, Trial
+from storage.state import ForkPoint, Note, State, Trial
 
 
 def trials_jsonl(state: State) -> str:
@@ -51,6 +51,12 @@ def summary_json(state: State, workload: Workload) -> str:
             }
             for r in state.rounds
         ],
+        "invalidated": [
+            {"trial": trial.number, "trial_id": trial.proposed.trial_id, **_invalidation(trial)}
+            for trial in state.trials.values()
+            if trial.invalidated is not None
+        ],
+        "forks": [_fork(fork) for fork in state.forks],
         "resumed": len(state.resumed),
         "recovered": [name for event in state.recoveries for name in event.discarded],
         "workload_warnings": list(workload.warnings),
@@ -93,6 +99,7 @@ def _trial_line(state: State, trial: Trial) -> dict[str, Any]:
         "requested": trial.proposed.requested.model_dump(mode="json", exclude_none=True),
         "rejected": None if trial.rejected is None else _rejection(trial),
         "from_cache": trial.scored is not None and trial.scored.from_cache,
+        "invalidated": None if trial.invalidated is None else _invalidation(trial),
         "run_id": state.run_id,
         "as_of_event": state.head_seq,
     }
@@ -111,6 +118,21 @@ def _rejection(trial: Trial) -> dict[str, Any]:
     return trial.rejected.model_dump(
         mode="json", include={"code", "reason", "numbers", "inferred_from"}
     )
+
+
+def _invalidation(trial: Trial) -> dict[str, Any]:
+    assert trial.invalidated is not None, "only asked of an invalidated trial"
+    return {"why": trial.invalidated.why, "author": trial.invalidated.author}
+
+
+def _fork(fork: ForkPoint) -> dict[str, Any]:
+    return {
+        "run_id": fork.run_id,
+        "parent": fork.event.parent,
+        "parent_seq": fork.event.parent_seq,
+        "changed": list(fork.event.changed),
+        "inherits": fork.event.inherits,
+    }
 
 
 def _note_line(note: Note) -> str:

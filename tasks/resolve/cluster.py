@@ -11,34 +11,23 @@ import yaml
 from pydantic import Field
 
 from projection.calibration import calibration_from
-from projection.legality.rules.values import MAX_SYNC_FREE_STAGE
-from projection.legality.schedule_names import canonical_schedule
 from projection.profiles import at_clock, gpu_profile
 from schemas.calibration import Calibration
 from schemas.cluster import Cluster, MemoryOverheads, MoeImbalance, Network, Stack
 from schemas.cluster_file import TargetCluster, TargetClusterFile
-from schemas.errors import ClusterError, UserError
+from schemas.errors import ClusterError
 from schemas.gpu import GpuProfile
 from schemas.legality import AxisValue
 from schemas.model import FrozenModel
 from schemas.search import BenchmarkHost, Budget, LlmSettings, SearchSpec
-from schemas.trial import TrialConfig
 from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model, shown
 from tasks.resolve.hardware_file import find_beside, resolve_network
+from tasks.resolve.pinned import pinned_knobs
 from tasks.resolve.redaction import redact
 from tasks.resolve.yaml_file import KeyPath, YamlFile, read_yaml
 
 _LARGEST_WORLD: Final = 10**6
-_PINNED_RANGES: Final = {
-    **dict.fromkeys(("tp", "pp", "ep", "etp", "cp", "vpp", "mbs"), (1, _LARGEST_WORLD)),
-    "gbs": (1, 10**12),
-    "recompute_num_layers": (0, 10**6),
-    "sync_free_stage": (0, MAX_SYNC_FREE_STAGE),
-    "target_ep_size": (1, _LARGEST_WORLD),
-}
-"""Least and most a pinned number can be on any cluster; what is legal on this one is for the
-rules."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -261,24 +250,8 @@ def _search(reading: _Reading) -> SearchSpec:
 
 def _pinned(reading: _Reading) -> dict[str, AxisValue]:
     """Pinned knobs, by the names of `TrialConfig` and with values of its types."""
-    pinned: dict[str, AxisValue] = _either(reading, "pinned", "optimization")
     at: KeyPath = ("pinned",) if reading.sets("pinned") else ("optimization", "pinned")
-    trial = as_model(TrialConfig, dict(pinned), reading.file, at)
-    for knob, (least, most) in _PINNED_RANGES.items():
-        value = getattr(trial, knob)
-        if value is not None and not least <= value <= most:
-            bound = f"at least {least}" if value < least else f"at most {most}"
-            given = shown(reading.file, (*at, knob), value)
-            raise ClusterError(f"{reading.where(*at, knob)}: expected {bound}, got {given}")
-    if trial.pp_schedule is not None and trial.pp_schedule != "auto":
-        try:
-            canonical_schedule(trial.pp_schedule)
-        except UserError as reason:
-            asked = shown(reading.file, (*at, "pp_schedule"), trial.pp_schedule)
-            said = str(reason).replace(repr(trial.pp_schedule)[:80], asked)
-            raise ClusterError(f"{reading.where(*at, 'pp_schedule')}: {said}") from reason
-    values: dict[str, AxisValue] = trial.model_dump(exclude_none=True)
-    return values
+    return pinned_knobs(_either(reading, "pinned", "optimization"), reading.file, at)
 
 
 def _llm(reading: _Reading, env: Mapping[str, str]) -> LlmSettings:

@@ -11,7 +11,7 @@ from flows.requests import ResumeRequest, TuneRequest
 from flows.tune import resume, tune
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunFinished, RunInterrupted, RunResumed, TrialScored
-from storage import EventLog
+from storage import EventLog, Store
 from storage.backends.lease import Owner
 from storage.layout import blobs_prefix, lease_key
 from tests.end_to_end.cutting import but_export, cut, decided
@@ -205,6 +205,18 @@ def test_an_interrupt_is_an_event_and_the_run_goes_on_from_there(
     resume(ResumeRequest(run=stopped.value.run_id, store=str(tmp_path)), stage=but_export)
     state = EventLog.open(tmp_path, stopped.value.run_id).state()
     assert decided(state) == decided(uninterrupted.state)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError()])
+def test_nothing_interrupts_a_run_that_has_finished(
+    uninterrupted: Uninterrupted, tmp_path: Path, error: BaseException
+):
+    last = len(uninterrupted.records)
+    with pytest.raises(type(error)) as stopped:
+        tune(request_in(tmp_path, uninterrupted), listeners=[interrupting(last, error)])
+    assert not isinstance(stopped.value, Interrupted)
+    (run_id,) = Store.at(tmp_path).run_ids()
+    assert EventLog.open(tmp_path, run_id).state().finished == uninterrupted.state.finished
 
 
 def test_a_bug_leaves_a_resumable_run_and_says_so_in_its_notes(

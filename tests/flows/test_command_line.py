@@ -45,6 +45,11 @@ OFFERED = {
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
     "replay": ["RUN", "--at-round", "--at-trial", "--at-event", "--verify", "--store", "--json"],
+    "lineage": [
+        "RUN", "--trial", "--as-of", "--dot", "--svg", "--bundle", "--store", "--json",
+    ],
+    "diff": ["A", "B", "--store", "--json"],
+    "invalidate": ["RUN", "TRIAL", "--why", "--store", "--json"],
     "placement": [*FILES, "--set"],
     "collective": [
         "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",
@@ -161,6 +166,9 @@ def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
             "may hold 200,000",
         ),
         (["show", "nothing-like-it"], "no run 'nothing-like-it'"),
+        (["lineage", "nothing-like-it"], "no run 'nothing-like-it'"),
+        (["diff", "latest", "latest"], "no run 'latest'"),
+        (["invalidate", "latest", "3"], "--why"),
     ],
 )
 def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
@@ -182,8 +190,6 @@ def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
         (["--profiling-mode", "benchmark"], "--profiling-mode benchmark is not in this version"),
         (["--profiling-mode", "both"], "--profiling-mode both is not in this version"),
         (["--agent-only"], "--agent-only"),
-        (["--llm", "openai/gpt-4o"], "--llm openai/gpt-4o"),
-        (["--search", "llm"], "--search llm is not in this version"),
         (["--search", "tpe"], "--search tpe is not in this version"),
     ],
 )

@@ -162,8 +162,8 @@ def test_a_sound_run_has_the_report_of_a_single_process(
     alone = module._event_by_event
     monkeypatch.setattr(module, "_event_by_event", lambda *_: None)
     report = verify(root, run_id)
-    disk = LocalDisk(root)
-    assert report == alone(disk, survey(disk, run_id), read_anchor(disk, run_id))
+    backend = LocalDisk(root)
+    assert report == alone(backend, survey(backend, run_id), read_anchor(backend, run_id))
     assert (report.ok, report.blobs) == (True, 2 if run_id == RUN else 4)
 
 

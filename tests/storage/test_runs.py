@@ -1,20 +1,24 @@
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import NoteTaken, RunInterrupted
+from schemas.events import Event, NoteTaken, RunInterrupted
 from storage import Entry, EventLog, Store, list_runs, verify
+from storage.chain import seal
 from storage.run_ids import fresh_run_id, run_id
 from storage.segments import decode, encode
+from storage.summary import RunSummary, Summariser, summarise
 from tests.storage.builders import (
     RUN,
     START,
     Clock,
     proposed,
+    rejected,
+    round_started,
     scored,
     segments,
     started,
@@ -108,7 +112,7 @@ def test_what_lies_beyond_the_anchor_is_listed_only_if_it_follows_it(
         (row,) = decode(path.read_bytes())
         payload = row.envelope.payload.replace('"planned":1', '"planned":7')
         assert payload != row.envelope.payload
-        forged = row.envelope._replace(payload=payload)
+        forged = row.envelope.model_copy(update={"payload": payload})
         path.write_bytes(encode([row._replace(envelope=forged)]))
     (run,) = list_runs(tmp_path)
     assert run.status == "damaged"
@@ -149,9 +153,7 @@ def test_runs_are_listed_oldest_first_and_found_by_a_part(tmp_path: Path) -> Non
     assert store.find_run(ids[2][-8:]) == ids[2]
 
 
-times = st.datetimes(datetime(2000, 1, 1), datetime(2099, 12, 31)).map(
-    lambda t: t.replace(tzinfo=START.tzinfo)
-)
+times = st.datetimes(datetime(2000, 1, 1), datetime(2098, 12, 31), timezones=st.just(UTC))
 
 
 @given(times, times, st.binary(min_size=5, max_size=5), st.binary(min_size=5, max_size=5))
@@ -167,3 +169,25 @@ def test_run_ids_sort_by_time_and_differ_by_entropy(
 
 def test_fresh_run_ids_do_not_repeat() -> None:
     assert len({fresh_run_id() for _ in range(1000)}) == 1000
+
+
+@given(st.lists(st.sampled_from(["scored", "rejected", "in flight", "note"]), max_size=12))
+def test_many_events_are_summarised_as_one_by_one(outcomes: list[str]) -> None:
+    events: list[tuple[Event, int | None]] = [(started(), None), (round_started(3), None)]
+    for number, outcome in enumerate(outcomes):
+        if outcome == "note":
+            events.append((NOTE.event, None))
+            continue
+        events.append((proposed(number), number))
+        if outcome != "in flight":
+            verdict = scored(number % 3) if outcome == "scored" else rejected(number)
+            events.append((verdict, number))
+    one_by_one, together = RunSummary(run_id=RUN), Summariser(RUN)
+    clock = Clock()
+    for seq, (event, trial) in enumerate(events):
+        envelope = seal(event, run_id=RUN, seq=seq, prev_hash="", at=clock(), round=0, trial=trial)
+        one_by_one = summarise(one_by_one, envelope, event)
+        together.add(envelope, event)
+        if seq % 4 == 0:
+            assert together.summary == one_by_one
+    assert together.summary == one_by_one

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from schemas.events import TrialInvalidated
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
 from tests.end_to_end.made_once import Uninterrupted
@@ -23,6 +24,25 @@ def test_every_decided_trial_is_on_it_with_what_became_of_it(uninterrupted: Unin
 
 def test_its_incumbent_is_the_states(uninterrupted: Uninterrupted):
     assert picture_of(uninterrupted.state).incumbents()[-1][0] == uninterrupted.state.incumbent
+
+
+def test_an_invalidated_trial_is_on_it_and_not_its_incumbent(uninterrupted: Uninterrupted):
+    state = uninterrupted.state
+    best = state.best
+    assert best is not None
+    wrong = TrialInvalidated(
+        trial_id=best.proposed.trial_id,
+        why="another driver",
+        author="a test",
+        incumbent=None,
+        incumbent_trial_id=None,
+        incumbent_tokens_per_s_per_gpu=None,
+    )
+    trials = {**state.trials, best.number: replace(best, invalidated=wrong)}
+    picture = picture_of(replace(state, trials=trials))
+    assert {mark.number: mark.outcome for mark in picture.marks}[best.number] == "invalidated"
+    assert picture.incumbents()[-1][0] == state.ranked()[1].number
+    assert draw_trials(picture) != draw_trials(picture_of(state))
 
 
 def test_trials_in_flight_are_not_on_it(uninterrupted: Uninterrupted):
