@@ -11,7 +11,7 @@ from storage import Entry, EventLog, Store, list_runs, verify
 from storage.backends.local import LocalDisk
 from tests.storage.builders import RUN, Clock, segments, started
 
-ENDS_BYTES, STEP_BYTES = 24, 61
+ENDS_BYTES, STEP_BYTES = 16, 127
 NOTE = Entry(NoteTaken(text="the last words", author="test"))
 
 
