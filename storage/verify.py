@@ -80,8 +80,8 @@ def _with_helpers(
             return None
         with helpers(backend.root, pieces, count) as helping, cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=outlined())))
-            check.blobs()
             check.beside()
+            check.blobs()
             return check.report(None, None) if helping.found_all_sound() else None
     except (LogError, OSError):
         return None
@@ -93,8 +93,8 @@ def _event_by_event(backend: SegmentStore, extent: Extent, anchored: AnchoredHea
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=thorough)))
-        check.blobs()
         check.beside()
+        check.blobs()
     except BadEvent as error:
         return check.report(str(error), error.seq)
     except LogError as error:

@@ -75,7 +75,9 @@ def test_an_event_is_of_the_version_that_first_had_it(version: int) -> None:
 def test_an_old_run_verifies_and_comes_to_what_it_came_to(version: int, run: str) -> None:
     before = contents(GOLDEN / f"v{version}")
     report = verify(GOLDEN / f"v{version}", run)
-    assert (report.problem, report.warnings) == (None, ())
+    # The summary beside the head is a cache, and may be another version's.
+    odd = [warning for warning in report.warnings if "another version's" not in warning]
+    assert (report.problem, odd) == (None, [])
     expected = recorded(version, "expected.json")[run]
     state = EventLog.open(GOLDEN / f"v{version}", run).state()
     assert json.loads(json.dumps(outcome(state))) == expected
