@@ -11,6 +11,7 @@ from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
     BudgetSpent,
+    CodeRan,
     Envelope,
     Event,
     LLMCalled,
@@ -23,6 +24,7 @@ from schemas.events import (
     RunResumed,
     RunStarted,
     TailRecovered,
+    ToolCalled,
     TrialInvalidated,
     TrialProposed,
     TrialRejected,
@@ -316,11 +318,14 @@ class _Folder:
         undecided = ", ".join(map(str, self.open_trials))
         self._impossible(envelope, f"finishes {what} with trials undecided: {undecided}")
 
-    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+    def _of_open_round(self, envelope: Envelope, _: Event) -> None:
         current = self._round()
         if current is None or envelope.round != current.number:
             self._impossible(envelope, f"is of round {envelope.round}, which is not open")
-        elif event.call != len(self.calls):
+
+    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+        self._of_open_round(envelope, event)
+        if event.call != len(self.calls):
             self._impossible(envelope, f"is call {event.call}; call {len(self.calls)} is next")
         self.calls.append(Call(event, envelope.run_id, envelope.at, envelope.round))
         self.llm_tokens += (event.input_tokens or 0) + (event.output_tokens or 0)
@@ -403,6 +408,8 @@ _STEPS: dict[type[Event], Callable[[_Folder, Envelope, Any], None]] = {
     TrialScored: _Folder._scored,
     TrialInvalidated: _Folder._invalidated,
     LLMCalled: _Folder._called,
+    ToolCalled: _Folder._of_open_round,
+    CodeRan: _Folder._of_open_round,
     BudgetSpent: _Folder._budget_spent,
     NoteTaken: _Folder._noted,
     RoundFinished: _Folder._round_finished,

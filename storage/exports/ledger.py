@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from schemas.events import RunStarted
+from schemas.events import NEXT_STEPS_AUTHOR, SUMMARY_AUTHOR, RunStarted
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
 from storage.state import ForkPoint, Note, State, Trial
@@ -57,12 +57,23 @@ def summary_json(state: State, workload: Workload) -> str:
             if trial.invalidated is not None
         ],
         "forks": [_fork(fork) for fork in state.forks],
+        "models_words": _models_words(state),
         "resumed": len(state.resumed),
         "recovered": [name for event in state.recoveries for name in event.discarded],
         "workload_warnings": list(workload.warnings),
         "cluster_warnings": list(state.spec.cluster_warnings),
     }
     return json.dumps(_sorted(summary), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _models_words(state: State) -> list[dict[str, Any]]:
+    """What a model said it found, by round: words, never read as numbers."""
+    words: dict[int | None, dict[str, str]] = {}
+    names = {SUMMARY_AUTHOR: "summary", NEXT_STEPS_AUTHOR: "next_steps"}
+    for note in state.notes:
+        if note.author in names:
+            words.setdefault(note.round, {})[names[note.author]] = note.text
+    return [{"round": number, **said} for number, said in words.items()]
 
 
 def _spec(spec: RunStarted) -> dict[str, Any]:

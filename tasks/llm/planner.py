@@ -5,6 +5,7 @@ from typing import Any
 
 from schemas.errors import RefoldError
 from schemas.search import LlmPlan
+from tasks.llm.answers import reading_adapter
 from tasks.llm.engine import TapedEngine, language_model, load_dspy
 from tasks.llm.prompt_texts import prompt
 
@@ -47,7 +48,7 @@ def ask_planner(
         prompt("planner"),
     )
     model = language_model(engine, llm, llm.planner_model or llm.model)
-    adapter = dspy.JSONAdapter(use_native_function_calling=False)
+    adapter = reading_adapter(dspy)
     try:
         with dspy.context(lm=model, adapter=adapter):
             answer = dspy.ChainOfThought(signature)(

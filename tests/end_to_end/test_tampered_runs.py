@@ -27,6 +27,10 @@ READING: dict[str, tuple[str, ...]] = {
     "fork": ("fork", "latest", "--out-dir", "out", "--no-prefect"),
     "replay": ("replay", "latest"),
     "replay --verify": ("replay", "latest", "--verify"),
+    "lineage": ("lineage", "latest"),
+    "lineage --bundle": ("lineage", "latest", "--bundle", "bundle"),
+    "diff": ("diff", "latest", "latest"),
+    "invalidate": ("invalidate", "latest", "0", "--why", "measured otherwise"),
 }
 """Every verb that reads a run; besides `verify`, `runs` and `tune --resume`."""
 
@@ -236,6 +240,8 @@ def test_a_changed_blob_is_named_and_never_read(
 def test_every_verb_that_reads_a_run_is_among_those_above():
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     takes_a_run = {
-        name for name, command in commands.items() if "run_id" in {p.name for p in command.params}
+        name
+        for name, command in commands.items()
+        if {"RUN", "A"} & {parameter.metavar for parameter in command.params}
     }
     assert takes_a_run == {"verify", *(verb[0] for verb in READING.values())}

@@ -41,7 +41,7 @@ def test_a_summary_of_another_version_is_a_warning(tmp_path: Path):
     parent_run(tmp_path)
     head = tmp_path / head_key(PARENT)
     body = json.loads(head.read_text())
-    head.write_text(json.dumps(body | {"summary_version": SUMMARY_VERSION + 1}))
+    head.write_text(json.dumps(body | {"summary_version": SUMMARY_VERSION + 1, "sha256": None}))
     report = verify(tmp_path, PARENT)
     assert report.ok
     assert any("another version" in warning for warning in report.warnings)
