@@ -15,6 +15,7 @@ from tasks.evidence import evidence, read_rows, sources
 from tasks.evidence.read import assumption_rules
 from tasks.evidence.rules import Rule, assume, check
 from tasks.fidelity.cases import case_of, left_out
+from tasks.fidelity.predict import Projector, Refused
 
 ROW = {
     "id": "mine-1",
@@ -207,7 +208,6 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"world_size": 12}, "no whole number of nodes"),
-        ({"iteration_ms": 3.0}, "not of one run"),
         ({"stated": ROW["stated"] | {"pp": 2, "vpp": 10**12}}, "stages of 32 layers"),
     ],
 )
@@ -216,6 +216,13 @@ def test_a_row_that_contradicts_itself_is_left_out(
 ) -> None:
     (row,) = read(tmp_path, ROW | changes)
     assert reason in str(left_out(row))
+
+
+def test_a_time_and_a_rate_of_two_runs_are_left_out(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, ROW | {"iteration_ms": 3.0})
+    found = Projector(backend="tile").row(row)
+    assert isinstance(found, Refused)
+    assert "not of one run" in found.reason
 
 
 def test_fewer_gpus_than_a_node_has_are_projected_as_so_many(tmp_path: Path) -> None:
