@@ -32,12 +32,15 @@ def invalidate(
 
     A new event says so; nothing is rewritten. Says what is best now.
     """
+    from flows.artefacts import warn_if_unanchored
     from flows.invalidating import invalidate as record
     from flows.opening import store_of
     from flows.terminal import print_json
 
     there = store_of(store)
-    state = record(there, there.find_run(run_id), trial, why)
+    run = there.find_run(run_id)
+    warn_if_unanchored(there, run)
+    state = record(there, run, trial, why)
     if as_json:
         print_json(_as_dict(state, trial))
     else:
