@@ -87,7 +87,11 @@ def test_an_anchor_of_a_store_from_before_they_had_checksums_is_read(tmp_path: P
 
 
 def test_a_changed_summary_is_not_listed(tmp_path: Path) -> None:
-    written(tmp_path, whole_run(3))
+    with EventLog.create(tmp_path, RUN, clock=Clock()) as log:
+        digest = log.put_blob(b"kept")
+        spec = Entry(started(workload_blob=digest, cluster_blob=digest))
+        write(log, [[spec], *whole_run(3)[1:]])
+        log.anchor_head()
     edit_anchor(tmp_path, summary={"best_tokens_per_s_per_gpu": 9999.0})
     (run,) = list_runs(tmp_path)
     assert run.status == "damaged"
