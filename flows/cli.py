@@ -12,6 +12,7 @@ from flows.commands import (
     inputs,
     placement,
     project,
+    prompt_eval,
     replay,
     runs,
     schedule,
@@ -63,7 +64,18 @@ def refold(
         raise typer.Exit(USAGE)
 
 
-for register in (tune, fork, inputs, project, runs, replay, placement, collective, schedule):
+for register in (
+    tune,
+    fork,
+    inputs,
+    project,
+    runs,
+    replay,
+    prompt_eval,
+    placement,
+    collective,
+    schedule,
+):
     register.add_to(app)
 
 

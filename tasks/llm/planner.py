@@ -8,6 +8,8 @@ from schemas.search import LlmPlan
 from tasks.llm.engine import TapedEngine, language_model, load_dspy
 from tasks.llm.prompt_texts import prompt
 
+PLANNER = "planner"
+"""The role, in the record of a call."""
 _LONGEST = 2000
 
 
@@ -25,13 +27,12 @@ class Plan:
     polish: str
 
 
-def ask_planner(
-    engine: TapedEngine, llm: LlmPlan, situation: str, guidance: str, scratchpad: str
-) -> Plan:
-    """One call of the planner's model.
+def planner_module(instructions: str) -> Any:
+    """The planner as a dspy module: from `situation`, `guidance` and `scratchpad` to a `Plan`'s
+    fields, told `instructions`.
 
     Raises:
-        Unreadable: its answer has no such fields.
+        EnvironmentMissing: dspy is not installed.
     """
     dspy = load_dspy()
     signature = dspy.Signature(
@@ -44,13 +45,35 @@ def ask_planner(
             "candidates": (list[Any], dspy.OutputField(desc="objects of knobs")),
             "polish": (str, dspy.OutputField()),
         },
-        prompt("planner"),
+        instructions,
     )
+    return dspy.ChainOfThought(signature)
+
+
+def speaking_as(engine: TapedEngine, llm: LlmPlan) -> Any:
+    """The context in which dspy's modules ask the planner's model behind `engine`."""
+    dspy = load_dspy()
     model = language_model(engine, llm, llm.planner_model or llm.model)
-    adapter = dspy.JSONAdapter(use_native_function_calling=False)
+    return dspy.context(lm=model, adapter=dspy.JSONAdapter(use_native_function_calling=False))
+
+
+def ask_planner(
+    engine: TapedEngine,
+    llm: LlmPlan,
+    situation: str,
+    guidance: str,
+    scratchpad: str,
+    instructions: str | None = None,
+) -> Plan:
+    """One call of the planner's model. `instructions` stand for the shipped ones.
+
+    Raises:
+        Unreadable: its answer has no such fields.
+    """
+    dspy = load_dspy()
     try:
-        with dspy.context(lm=model, adapter=adapter):
-            answer = dspy.ChainOfThought(signature)(
+        with speaking_as(engine, llm):
+            answer = planner_module(instructions or prompt(PLANNER))(
                 situation=situation, guidance=guidance, scratchpad=scratchpad
             )
     except Exception as error:
