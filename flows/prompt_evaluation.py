@@ -6,7 +6,7 @@ record, or evaluated by the oracle.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,32 +61,36 @@ class PromptEvalRequest(FrozenModel):
 
 
 def evaluate_prompts(request: PromptEvalRequest) -> PromptReport:
-    """Scores the planner's recorded answers, or those of a model that is asked now.
+    """Scores the planner's recorded answers, and those of a model that is asked now.
 
     Raises:
         RunNotFound, DamagedLog: a run.
         UserError: there is nothing to score.
         EnvironmentMissing: dspy is not installed, or the model cannot be had.
     """
-    recorded = _cases(request)
-    if request.llm is None:
-        if request.prompt is not None:
-            raise UserError("--prompt is for a model to read", hint="name one with --llm MODEL")
-        scores = [score for known in recorded for score in _recorded_score(known)]
-        if not scores:
-            raise UserError(
-                "no planner was asked in these runs", hint="--llm MODEL asks one where they end"
-            )
-        return report_of(scores, request.proposals)
-    llm, instructions = _plan(request.llm), instructions_of(request.prompt)
-    say(f"asking {llm.model} about {len(recorded)} decisions")
-    complete, tape = _live(llm), LooseTape()
+    if request.llm is None and request.prompt is not None:
+        raise UserError("--prompt is for a model to read", hint="name one with --llm MODEL")
+    cases = _cases(request)
+    scores = [score for known in cases for score in _recorded_score(known)]
+    if request.llm is not None:
+        scores += _asked_now(_plan(request.llm), cases, instructions_of(request.prompt))
+    if not scores:
+        raise UserError(
+            "no planner was asked in these runs", hint="--llm MODEL asks one where they end"
+        )
+    return report_of(scores, request.proposals)
+
+
+def _asked_now(
+    llm: LlmPlan, cases: Sequence["_Recorded"], instructions: str
+) -> list[DecisionScore]:
+    say(f"asking {llm.planner_model or llm.model} about {len(cases)} decisions")
+    complete, tape, name = _live(llm), LooseTape(), text_hash(instructions)
     scores = [
-        _score(known.case, tape, complete, llm, instructions, "asked", text_hash(instructions))
-        for known in recorded
+        _score(known.case, tape, complete, llm, instructions, "asked", name) for known in cases
     ]
     say(f"{tape.calls} calls, {tape.tokens} tokens")
-    return report_of(scores, request.proposals)
+    return scores
 
 
 def optimize_prompt(request: PromptEvalRequest, metric_calls: int) -> str:
@@ -159,6 +163,8 @@ def _cases_of(store: Store, run_id: str, proposals: int) -> Iterator[_Recorded]:
         inputs, end.trials.values(), known_evaluations(store.evaluations, inputs, say)
     )
     best = best_known(store, end, inputs)
+    if all(decision.call is None for decision in decisions):
+        say(f"run {run_id} asked no planner: a model named with --llm is, where it ends")
     for decision in decisions:
         case = case_of(decision, inputs, verdicts, best, proposals)
         yield _Recorded(case, _answer(log, decision))

@@ -63,8 +63,8 @@ def prompt_eval(
 ) -> None:
     """Score a planner's answers on recorded runs: regret, valid and duplicate proposals.
 
-    Without --llm the recorded answers are scored and nobody is asked. With it, the model is asked
-    at every point at which a planner was, or at a run's end if none was. Nothing is added to a run.
+    Recorded answers are scored, and nobody is asked. With --llm that model is asked too, at every
+    point at which a planner was, or at a run's end if none was. Nothing is added to a run.
     """
     from flows.prompt_evaluation import PromptEvalRequest, evaluate_prompts, optimize_prompt
     from flows.terminal import print_json, say
@@ -108,6 +108,7 @@ def _print(report: "PromptReport") -> None:
     regrets = [
         (
             run.run_id,
+            run.answers,
             None if (best := run.best_known_tokens_per_s_per_gpu) is None else f"{best:,.0f}",
             _percent(run.mean_regret_before),
             _percent(run.mean_regret_after),
@@ -118,6 +119,7 @@ def _print(report: "PromptReport") -> None:
     means = [
         (
             "mean of the runs",
+            score.answers,
             None,
             _percent(score.mean_regret_before),
             _percent(score.mean_regret_after),
@@ -127,9 +129,9 @@ def _print(report: "PromptReport") -> None:
         if score.runs > 1
     ]
     print_table(
-        ("run|", "best known tok/s/GPU>", "before>", "after>", "proposals alone>"),
+        ("run|", "answers", "best known>", "before>", "after>", "proposals alone>"),
         [*regrets, *means],
-        title="Regret against the best known of the signature",
+        title="Regret against the best known tokens/s/GPU of the signature",
     )
 
 
