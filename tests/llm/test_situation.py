@@ -37,7 +37,7 @@ def test_long_lists_of_integers_are_ranges(
 def test_a_range_says_the_same_values(values: set[int], data: st.DataObject):
     ordered = sorted(values)
     baseline = data.draw(st.sampled_from(ordered))
-    shown = axisaxis_values(ordered, baseline)
+    shown = axis_values(ordered, baseline)
     assert [n for s in shown for n in expanded(s.rstrip("*"))] == [str(n) for n in ordered]
     assert [s for s in shown if s.endswith("*")] == [f"{baseline}*"]
 
