@@ -11,6 +11,8 @@ from tasks.llm.prompt_texts import prompt
 PLANNER = "planner"
 """The role, in the record of a call."""
 _LONGEST = 2000
+_CANDIDATES = 'objects of knobs, as [{"tp": 2, "mbs": 1, "why": "one line"}]'
+"""A small model copies the form it is shown, and has none without."""
 
 
 class Unreadable(RefoldError):
@@ -42,7 +44,7 @@ def planner_module(instructions: str) -> Any:
             "scratchpad": (str, dspy.InputField(desc="notes of earlier rounds")),
             "rationale": (str, dspy.OutputField()),
             "hypotheses": (list[str], dspy.OutputField()),
-            "candidates": (list[Any], dspy.OutputField(desc="objects of knobs")),
+            "candidates": (list[Any], dspy.OutputField(desc=_CANDIDATES)),
             "polish": (str, dspy.OutputField()),
         },
         instructions,

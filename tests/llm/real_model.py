@@ -76,10 +76,11 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
     with served(fetched()) as address:
         workload, cluster = write_inputs(
             folder,
+            overrides={"micro_batch_size": 1},  # the baseline fits: there is something to beat
             agent={"llm": {"base_url": address, "timeout": 1200.0, "max_tokens": 700}},
             optimization={
                 "budget": {
-                    "seed_budget": 6, "max_rounds": 3, "max_proposals": 16, "max_perf_calls": 24,
+                    "seed_budget": 8, "max_rounds": 3, "max_proposals": 16, "max_perf_calls": 24,
                 },
             },
         )  # fmt: skip

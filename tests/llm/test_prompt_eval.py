@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from flows.forking import fork
 from flows.opening import inputs_of_spec
 from flows.prompt_evaluation import PromptEvalRequest, evaluate_prompts
+from flows.requests import ForkRequest
 from flows.tune import tune
 from storage import EventLog, State
 from tasks.llm.decisions import planner_decisions
@@ -20,7 +23,7 @@ from tests.end_to_end.cutting import but_export
 from tests.flows.inline import refold_inline
 from tests.llm import tuner
 from tests.llm.endpoint import Endpoint, endpoint
-from tests.llm.test_rounds import KEY, MODEL, asked
+from tests.llm.test_rounds import KEY, MODEL, _at, asked
 
 Capture = pytest.CaptureFixture[str]
 ALL = 8
@@ -263,3 +266,23 @@ def test_scores_of_another_oracle_are_passed_over(
     ended = refold_inline(capsys, "prompt-eval", recorded.planned, "--store", recorded.store)
     assert ended.code == 2
     assert "another version of the oracle" in ended.err
+
+
+def test_a_fork_answers_for_its_own_decisions(recorded: Recorded, tmp_path: Path):
+    store = tmp_path / "store"
+    shutil.copytree(recorded.store, store)
+    with endpoint(lambda prompt, number: answering()) as server, pytest.MonkeyPatch.context() as on:
+        on.setattr("flows.llm_rounds.live_model", _at(server.url))
+        child = fork(
+            ForkRequest(
+                run=recorded.planned, store=str(store), at_round=2, llm="openai/another",
+                out_dir=tmp_path / "out",
+            ),
+            stage=but_export,
+        )  # fmt: skip
+    report = evaluate_prompts(
+        PromptEvalRequest(runs=(recorded.planned, child), store=str(store), proposals=ALL)
+    )
+    counts = {(score.model, score.decisions) for score in report.prompts}
+    assert counts == {(MODEL, 2), ("openai/another", 1)}
+    assert report.prompts[1].proposals == 0

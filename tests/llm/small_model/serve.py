@@ -15,7 +15,7 @@ from cyllama.api import LLM, GenerationConfig
 
 SEED = 1
 TEMPERATURE = 0.7
-"""Where a request names none; Qwen's own recommendation."""
+"""Where a request names none. This and the other settings are those the model is published with."""
 LONGEST_ANSWER = 700
 
 
@@ -73,6 +73,9 @@ class Model:
             n_gpu_layers=0,
             seed=SEED,
             temperature=temperature,
+            top_p=0.8,
+            top_k=20,
+            repeat_penalty=1.1,
             max_tokens=max_tokens,
         )
 
