@@ -41,9 +41,9 @@ class Searched(NamedTuple):
 @contextmanager
 def served(model: SmallModel) -> Iterator[str]:
     """The address of a server of `model`, until the context ends."""
-    command = [sys.executable, str(HERE / "small_model" / "serve.py"), str(model.weights)]
+    here = HERE / "small_model"
     process = subprocess.Popen(
-        [*command, str(CONTEXT)],
+        [sys.executable, here / "serve.py", model.weights, str(CONTEXT), here / "plan.gbnf"],
         env={**os.environ, "PYTHONPATH": str(model.runtime), "PYTHONWARNINGS": "default"},
         stdout=subprocess.PIPE,
         text=True,
@@ -80,7 +80,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
             agent={"llm": {"base_url": address, "timeout": 1200.0, "max_tokens": 700}},
             optimization={
                 "budget": {
-                    "seed_budget": 8, "max_rounds": 3, "max_proposals": 16, "max_perf_calls": 24,
+                    "seed_budget": 6, "max_rounds": 2, "max_proposals": 16, "max_perf_calls": 24,
                 },
             },
         )  # fmt: skip

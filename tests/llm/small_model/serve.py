@@ -1,21 +1,24 @@
 """Serves a GGUF model over the OpenAI protocol on 127.0.0.1, one request at a time.
 
-    PYTHONPATH=RUNTIME python serve.py WEIGHTS CONTEXT_TOKENS
+    PYTHONPATH=RUNTIME python serve.py WEIGHTS CONTEXT_TOKENS GRAMMAR
 
-Prints its address once it answers. Knows chat completions, and of their options max_tokens (or
+Every answer keeps to the grammar (GBNF, of llama.cpp), as a server's operator may ask. Prints its
+address once it answers. Knows chat completions, and of their options max_tokens (or
 max_completion_tokens) and temperature. Not a test: it runs in a process of its own.
 """
 
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 from cyllama.api import LLM, GenerationConfig
+from cyllama.llama.llama_cpp import LlamaSampler, LlamaSamplerChainParams
 
 SEED = 1
 TEMPERATURE = 0.7
-"""Where a request names none. This and the other settings are those the model is published with."""
+"""Where a request names none. The other settings, too, are those the model is published with."""
 LONGEST_ANSWER = 700
 
 
@@ -23,12 +26,30 @@ class TooLong(ValueError):
     """The prompt leaves no room for an answer."""
 
 
+class Grammatical(LLM):
+    """A model whose every answer keeps to a grammar."""
+
+    grammar = ""
+
+    def _ensure_sampler(self, config: GenerationConfig) -> LlamaSampler:
+        sampler = LlamaSampler(LlamaSamplerChainParams())
+        sampler.add_grammar(self.vocab, self.grammar, "root")
+        sampler.add_penalties(64, config.repeat_penalty, 0.0, 0.0)
+        sampler.add_top_k(config.top_k)
+        sampler.add_top_p(config.top_p, 1)
+        sampler.add_temp(config.temperature)
+        sampler.add_dist(config.seed)
+        self._sampler = sampler
+        return sampler
+
+
 class Model:
     """The model, loaded once."""
 
-    def __init__(self, weights: str, context: int) -> None:
+    def __init__(self, weights: str, context: int, grammar: str) -> None:
         self._context = context
-        self._llm = LLM(weights, config=self._config(1, TEMPERATURE), verbose=False)
+        Grammatical.grammar = grammar
+        self._llm = Grammatical(weights, config=self._config(1, TEMPERATURE), verbose=False)
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """The completion of a request."""
@@ -88,7 +109,7 @@ def _text(content: Any) -> str:
 
 def main() -> None:
     """Serves until it is ended."""
-    model = Model(sys.argv[1], int(sys.argv[2]))
+    model = Model(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]).read_text())
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
