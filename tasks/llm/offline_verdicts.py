@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from projection.legality import check, normalise
 from schemas.evaluation import Evaluation
+from schemas.legality import Verdict
 from schemas.trial import NormalTrial
 from storage.ranking import eligible
 from storage.state import State, Trial
@@ -30,13 +31,10 @@ class Ruling:
     """The proposal: its knobs apart from the baseline, or what was sent."""
     outcome: Outcome
     reason: str
+    valid: bool
+    """Well-formed and legal, new or not."""
     tokens_per_s_per_gpu: float | None = None
     """Its score, if it may win and is new."""
-
-    @property
-    def valid(self) -> bool:
-        """Well-formed and legal, new or not."""
-        return self.outcome not in ("malformed", "illegal")
 
 
 class OfflineVerdicts:
@@ -65,7 +63,7 @@ class OfflineVerdicts:
         for position, item in enumerate(sent):
             candidates, refused = read_candidates([item], _RULE)
             if refused:
-                rulings.append(Ruling(refused[0].sent, "malformed", refused[0].why))
+                rulings.append(Ruling(refused[0].sent, "malformed", refused[0].why, valid=False))
                 continue
             trial = normalise(candidates[0].config, self._inputs.workload)
             words = self._words(trial)
@@ -74,25 +72,28 @@ class OfflineVerdicts:
                 reason = (
                     f"is trial {where}" if where >= 0 else f"is proposal {-where} of this answer"
                 )
-                rulings.append(Ruling(words, "duplicate", reason))
+                rulings.append(Ruling(words, "duplicate", reason, valid=self._check(trial).legal))
                 continue
             tried[trial.trial_id] = -(position + 1)
             rulings.append(self._rule(words, trial))
         return rulings
 
     def _rule(self, words: str, trial: NormalTrial) -> Ruling:
-        inputs = self._inputs
-        verdict = check(trial, inputs.workload, inputs.cluster, inputs.search)
+        verdict = self._check(trial)
         if not verdict.legal:
-            return Ruling(words, "illegal", verdict.violations[0].reason)
+            return Ruling(words, "illegal", verdict.violations[0].reason, valid=False)
         evaluation = self._evaluation(trial)
         if not evaluation.legal:
-            return Ruling(words, "illegal", evaluation.reason or "impossible")
+            return Ruling(words, "illegal", evaluation.reason or "impossible", valid=False)
         score = eligible(evaluation)
         if score is None:
             over = (evaluation.memory_per_gpu_gb or 0.0) - evaluation.cap_gb
-            return Ruling(words, "does_not_fit", f"does not fit, {over:.1f} GB over")
-        return Ruling(words, "scored", f"{score:,.0f} tokens/s/GPU", score)
+            return Ruling(words, "does_not_fit", f"does not fit, {over:.1f} GB over", valid=True)
+        return Ruling(words, "scored", f"{score:,.0f} tokens/s/GPU", True, score)
+
+    def _check(self, trial: NormalTrial) -> Verdict:
+        inputs = self._inputs
+        return check(trial, inputs.workload, inputs.cluster, inputs.search)
 
     def _evaluation(self, trial: NormalTrial) -> Evaluation:
         """The score, or the memory verdict of what does not fit."""

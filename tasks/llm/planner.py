@@ -11,8 +11,8 @@ from tasks.llm.prompt_texts import prompt
 PLANNER = "planner"
 """The role, in the record of a call."""
 _LONGEST = 2000
-_CANDIDATES = 'objects of knobs, as [{"tp": 2, "mbs": 1, "why": "one line"}]'
-"""A small model copies the form it is shown, and has none without."""
+_CANDIDATES = 'objects: [{"<knob>": <value>, ..., "why": "<reason>"}, ...]'
+"""The form alone: a small model has none without, and would propose an example as it stands."""
 
 
 class Unreadable(RefoldError):

@@ -80,7 +80,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
             agent={"llm": {"base_url": address, "timeout": 1200.0, "max_tokens": 700}},
             optimization={
                 "budget": {
-                    "seed_budget": 6, "max_rounds": 2, "max_proposals": 16, "max_perf_calls": 24,
+                    "seed_budget": 6, "max_rounds": 3, "max_proposals": 16, "max_perf_calls": 24,
                 },
             },
         )  # fmt: skip

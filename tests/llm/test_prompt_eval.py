@@ -141,13 +141,13 @@ def test_a_model_is_asked_where_the_seeds_end_and_every_proposal_gets_its_verdic
     recorded: Recorded, told: Any
 ):
     sent = [{"tp": 3}, {}, {"mbs": 16}, "fast, please", {"mbs": 1}, {"mbs": 1, "why": "again"}]
-    sent += [{"pp": 2, "mbs": 1, "fp8": "hybrid"}]
+    sent += [{"pp": 2, "mbs": 1, "fp8": "hybrid"}, {"tp": 3, "why": "again, and still illegal"}]
     before = fingerprint(recorded.store)
     with endpoint(lambda prompt, number: answering(*sent)) as server:
         told(server)
         report = evaluate_prompts(
             PromptEvalRequest(
-                runs=(recorded.seeds,), store=str(recorded.store), llm=MODEL, proposals=7
+                runs=(recorded.seeds,), store=str(recorded.store), llm=MODEL, proposals=8
             )
         )
         assert len(server.prompts) == 1
@@ -156,14 +156,14 @@ def test_a_model_is_asked_where_the_seeds_end_and_every_proposal_gets_its_verdic
     best = recorded.state(recorded.planned).best
     assert best is not None
     assert decision.best_known_tokens_per_s_per_gpu == best.score  # of another run, not the dry one
-    assert decision.proposals == 7
+    assert decision.proposals == 8
     said = "\n".join(decision.feedback)
     for words in ("tp=3", "is trial 0", "mbs=16: does not fit, ", "fast, please", "best known 4,"):
         assert words in said, said
     assert decision.valid == 5
     assert decision.answers == "asked"
     tried = {t.proposed.config.mbs for t in recorded.state(recorded.seeds).trials.values()}
-    assert decision.duplicates == 2 + (1 in tried)
+    assert decision.duplicates == 3 + (1 in tried)
     assert decision.fitting >= 1
     assert decision.regret_of_proposals is not None
     assert 0 < decision.regret_of_proposals < 1
