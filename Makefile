@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-dev tune test check lint format figures pins clean
+.PHONY: help setup setup-run setup-dev tune test test-llm check lint format figures pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ tune: setup-run ## the main job, on a shipped example (WORKLOAD=, CLUSTER=, TUNE
 
 test: setup-dev ## every test
 	$(PYTEST)
+
+test-llm: setup-dev ## a search with a real, small language model (downloads 0.5 GB, takes minutes)
+	$(BIN)/python -m pytest -s tests/llm/real_model.py
 
 check: lint ## the inner loop: lint, and the tests of single parts
 	$(PYTEST) -m "not slow and not prefect" --ignore tests/end_to_end --ignore tests/storage/test_kill.py

@@ -29,7 +29,7 @@ from tasks.inputs import Inputs
 from tasks.llm.engine import TapedEngine, live_model
 from tasks.llm.halt import Halt
 from tasks.llm.investigator import Belt, ask_expert, investigate
-from tasks.llm.planner import Plan, Unreadable, ask_planner
+from tasks.llm.planner import PLANNER, Plan, Unreadable, ask_planner
 from tasks.llm.proposals import read_candidates
 from tasks.llm.situation import CHECK, notes_text, situation
 from tasks.seed_batch import NumberedTrial
@@ -37,7 +37,6 @@ from tasks.seed_batch import NumberedTrial
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
 
-PLANNER = "planner"
 LLM = "llm"
 """Proposer of these rounds."""
 EMPTY_ROUNDS = 2

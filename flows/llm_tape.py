@@ -85,7 +85,7 @@ class RunTape:
                 self.last_call = event.call
                 body: Body = json.loads(answer)
                 return body
-            if not str(event.failure).startswith(_WORTH_ANOTHER_TRY):
+            if not worth_another_try(str(event.failure)):
                 break
             if recorded is None and attempt + 1 < ATTEMPTS:
                 say(f"{role}: {event.failure}; asking again in {wait_s:g} s")
@@ -105,7 +105,7 @@ class RunTape:
         except RefoldError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a client of an endpoint raises
-            failure = _failure(error)
+            failure = failure_of(error)
         else:
             usage = body.get("usage") or {}
             answer = self._without_secrets(canonical(body)).encode()
@@ -160,7 +160,12 @@ def _tokens_spent(state: State) -> str | None:
     return None
 
 
-def _failure(error: Exception) -> str:
+def worth_another_try(failure: str) -> bool:
+    """Whether an attempt that failed so may succeed when it is made again."""
+    return failure.startswith(_WORTH_ANOTHER_TRY)
+
+
+def failure_of(error: Exception) -> str:
     """The kind of a failure. Its message may quote a request, an address or a key: it is left."""
     status: Any = getattr(error, "status", None)
     return type(error).__name__ + (f" (HTTP {status})" if status else "")

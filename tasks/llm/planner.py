@@ -9,7 +9,11 @@ from tasks.llm.answers import reading_adapter
 from tasks.llm.engine import TapedEngine, language_model, load_dspy
 from tasks.llm.prompt_texts import prompt
 
+PLANNER = "planner"
+"""The role, in the record of a call."""
 _LONGEST = 2000
+_CANDIDATES = 'objects: [{"<knob>": <value>, ..., "why": "<reason>"}, ...]'
+"""The form alone: a small model has none without, and would propose an example as it stands."""
 
 
 class Unreadable(RefoldError):
@@ -26,13 +30,12 @@ class Plan:
     polish: str
 
 
-def ask_planner(
-    engine: TapedEngine, llm: LlmPlan, situation: str, guidance: str, scratchpad: str
-) -> Plan:
-    """One call of the planner's model.
+def planner_module(instructions: str) -> Any:
+    """The planner as a dspy module: from `situation`, `guidance` and `scratchpad` to a `Plan`'s
+    fields, told `instructions`.
 
     Raises:
-        Unreadable: its answer has no such fields.
+        EnvironmentMissing: dspy is not installed.
     """
     dspy = load_dspy()
     signature = dspy.Signature(
@@ -42,16 +45,38 @@ def ask_planner(
             "scratchpad": (str, dspy.InputField(desc="notes of earlier rounds")),
             "rationale": (str, dspy.OutputField()),
             "hypotheses": (list[str], dspy.OutputField()),
-            "candidates": (list[Any], dspy.OutputField(desc="objects of knobs")),
+            "candidates": (list[Any], dspy.OutputField(desc=_CANDIDATES)),
             "polish": (str, dspy.OutputField()),
         },
-        prompt("planner"),
+        instructions,
     )
+    return dspy.ChainOfThought(signature)
+
+
+def speaking_as(engine: TapedEngine, llm: LlmPlan) -> Any:
+    """The context in which dspy's modules ask the planner's model behind `engine`."""
+    dspy = load_dspy()
     model = language_model(engine, llm, llm.planner_model or llm.model)
-    adapter = reading_adapter(dspy)
+    return dspy.context(lm=model, adapter=reading_adapter(dspy))
+
+
+def ask_planner(
+    engine: TapedEngine,
+    llm: LlmPlan,
+    situation: str,
+    guidance: str,
+    scratchpad: str,
+    instructions: str | None = None,
+) -> Plan:
+    """One call of the planner's model. `instructions` stand for the shipped ones.
+
+    Raises:
+        Unreadable: its answer has no such fields.
+    """
+    dspy = load_dspy()
     try:
-        with dspy.context(lm=model, adapter=adapter):
-            answer = dspy.ChainOfThought(signature)(
+        with speaking_as(engine, llm):
+            answer = planner_module(instructions or prompt(PLANNER))(
                 situation=situation, guidance=guidance, scratchpad=scratchpad
             )
     except Exception as error:

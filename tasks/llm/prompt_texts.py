@@ -14,5 +14,10 @@ def prompt(name: str) -> str:
 
 @cache
 def prompt_hash(name: str) -> str:
-    """What identifies the text: 16 hex digits of its SHA-256."""
-    return sha256_hex(prompt(name).encode())[:16]
+    """What identifies `prompts/<name>.md`, as `text_hash` does."""
+    return text_hash(prompt(name))
+
+
+def text_hash(text: str) -> str:
+    """What identifies a prompt: 16 hex digits of its SHA-256."""
+    return sha256_hex(text.encode())[:16]

@@ -4,12 +4,13 @@ Pure text from the state; no times, paths or hashes, so that a replay asks the s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
 from schemas.evaluation import Evaluation
+from schemas.legality import AxisValue
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
 from storage.state import State, Trial
@@ -18,6 +19,10 @@ CHECK = "proposal check"
 """Author of the notes that say why a proposal was refused before it was a trial."""
 _PARTS = 6
 """Entries of a breakdown that are shown; the rest is summed."""
+_BEST, _LATEST = 20, 40
+"""Trials of a long search that are shown: the best and the latest; a context is finite."""
+_SHORTEST_RANGE = 4
+"""Consecutive integers from which on a range says the same in fewer tokens."""
 _NO_KNOBS = frozenset(NormalTrial.model_fields) - frozenset(TrialConfig.model_fields)
 """Parts of a normal form that follow from the workload: nobody can ask for them."""
 
@@ -27,11 +32,11 @@ def situation(state: State, workload: Workload, cluster: Cluster) -> str:
     sections = {
         "WORKLOAD": _workload(workload),
         "CLUSTER": _cluster(cluster),
-        "AXES (name: legal values; * is the workload's own)": _axes(state),
+        "AXES (name: legal values, a..b every integer; * is the workload's own)": _axes(state),
         "BUDGET LEFT": budget_lines(state),
         "BASELINE": _one(state.baseline, workload),
         "INCUMBENT": _one(state.best, workload),
-        "TRIALS (knobs that differ from the baseline)": history_lines(state),
+        "TRIALS (knobs that differ from the baseline)": _trials(state),
         "RULED OUT": _ruled_out(state.trials.values()),
         "REFUSED PROPOSALS": [note.text for note in state.notes if note.author == CHECK][-8:],
     }
@@ -77,6 +82,21 @@ def history_lines(state: State, last: int | None = None) -> list[str]:
     ]
 
 
+def _trials(state: State) -> list[str]:
+    """Every trial of a search that is not long; else the best and the latest, in order."""
+    lines = history_lines(state)
+    if len(lines) <= _BEST + _LATEST:
+        return lines
+    best = {trial.number for trial in state.ranked()[:_BEST]}
+    first = len(lines) - _LATEST
+    shown = [
+        line
+        for place, (number, line) in enumerate(zip(state.trials, lines, strict=True))
+        if number == 0 or number in best or place >= first
+    ]
+    return [*shown, f"{len(lines) - len(shown)} more, none of them among the best {_BEST}"]
+
+
 def _workload(workload: Workload) -> list[str]:
     architecture = workload.architecture
     lines = [
@@ -118,12 +138,36 @@ def _axes(state: State) -> list[str]:
         values = (
             [_short(axis.baseline, star=True)]
             if axis.pinned
-            else [_short(value, star=value == axis.baseline) for value in axis.values]
+            else axis_values(axis.values, axis.baseline)
         )
         lines.append(f"{axis.name}: {' '.join(values)}{' (pinned)' if axis.pinned else ''}")
     for vpp, schedules in state.axes.schedules_by_vpp.items():
         lines.append(f"schedules at vpp {vpp}: {' '.join(schedules)}")
     return lines
+
+
+def axis_values(values: Sequence[AxisValue], baseline: AxisValue) -> list[str]:
+    """The values, runs of consecutive integers as `1..56`; the baseline stands by itself."""
+    shown: list[str] = []
+    run: list[int] = []
+
+    def end_run() -> None:
+        if len(run) >= _SHORTEST_RANGE:
+            shown.append(f"{run[0]}..{run[-1]}")
+        else:
+            shown.extend(map(str, run))
+        run.clear()
+
+    for value in values:
+        countable = isinstance(value, int) and not isinstance(value, bool) and value != baseline
+        if run and not (countable and value == run[-1] + 1):
+            end_run()
+        if countable:
+            run.append(int(value))
+        else:
+            shown.append(_short(value, star=value == baseline))
+    end_run()
+    return shown
 
 
 def _one(trial: Trial | None, workload: Workload) -> list[str]:
@@ -174,7 +218,9 @@ def _line(trial: Trial, baseline: NormalTrial, best: float | None) -> str:
 
 def _verdict(trial: Trial, best: float | None) -> str:
     if trial.rejected is not None:
-        return f"rejected ({trial.rejected.code}): {trial.rejected.reason}"
+        over = trial.rejected.numbers.get("over_gb")
+        reason = trial.rejected.reason if over is None else f"{over:.1f} GB over the cap"
+        return f"rejected ({trial.rejected.code}): {reason}"
     if trial.scored is None:
         return "fits, not scored"
     if trial.invalidated is not None:

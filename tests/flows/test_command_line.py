@@ -50,6 +50,10 @@ OFFERED = {
     ],
     "diff": ["A", "B", "--store", "--json"],
     "invalidate": ["RUN", "TRIAL", "--why", "--store", "--json"],
+    "prompt-eval": [
+        "RUN...", "--llm", "--prompt", "-k", "--proposals", "--optimize", "--metric-calls",
+        "--store", "--json",
+    ],
     "placement": [*FILES, "--set"],
     "collective": [
         "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",

@@ -49,7 +49,7 @@ def endpoint(script: Script) -> Iterator[Endpoint]:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield Endpoint(f"http://127.0.0.1:{server.server_address[1]}/v1", prompts)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 TRIAL = re.compile(r"^\s*#(\d+) (.*) \| (.*)$", re.M)
 SPEED = re.compile(r"(\d+) tokens/s/GPU")
-OVER = re.compile(r"needs [\d.]+ GB per GPU, ([\d.]+) GB more than the cap")
+OVER = re.compile(r"\(does_not_fit\): ([\d.]+) GB over the cap")
+RANGE = re.compile(r"(\d+)\.\.(\d+)")
 SECTION = re.compile(r"^([A-Z][A-Z ]+)(?: \(.*)?$", re.M)
 
 Knobs = tuple[tuple[str, str], ...]
@@ -54,8 +55,14 @@ def axes(prompt: str) -> dict[str, list[str]]:
     for line in section(prompt, "AXES").splitlines():
         name, colon, values = line.strip().partition(": ")
         if colon and not name.startswith("schedules"):
-            found[name] = [value.rstrip("*") for value in values.split()]
+            found[name] = [one for value in values.split() for one in expanded(value.rstrip("*"))]
     return found
+
+
+def expanded(value: str) -> list[str]:
+    """`3..6` as its integers."""
+    ends = RANGE.fullmatch(value)
+    return [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] if ends else [value]
 
 
 def neighbours(knobs: Knobs, legal: dict[str, list[str]]) -> list[Knobs]:
