@@ -83,6 +83,8 @@ NICS = {
     "400 Gbps per node": (4, 12.5),
 }
 """NICs per node and GB/s of each, by what the notes say of the network."""
+FLAG_WORDS = {"True": True, "False": False}
+"""Scripts state flags as text."""
 FRAMEWORK_FLAGS = {
     "tp_comm_overlap": "tp_comm_overlap",
     "TP_COMM_OVERLAP": "tp_comm_overlap",
@@ -195,7 +197,11 @@ def _stated(row: Row) -> Row:
     stated |= _sharding(row.get("zero_fsdp"))
     stated |= _schedule(row)
     stated |= _graphs(extra)
-    stated |= {ours: extra[theirs] for theirs, ours in FRAMEWORK_FLAGS.items() if theirs in extra}
+    stated |= {
+        ours: FLAG_WORDS.get(str(extra[theirs]), extra[theirs])
+        for theirs, ours in FRAMEWORK_FLAGS.items()
+        if theirs in extra
+    }
     if row.get("precision") in FP8_RECIPES:
         stated["fp8_recipe"] = FP8_RECIPES[row["precision"]]
     if row.get("precision") == "FP16":

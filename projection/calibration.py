@@ -306,11 +306,32 @@ def calibration_from(text: str, label: str) -> Calibration:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ClusterError(f"{label}: {key}: {problem(first)}") from error
+        raise ClusterError(f"{label}: {f'{key}: ' if key else ''}{problem(first)}") from error
+    _check_factors(found, label)
+    if found.over not in gpu_names() or family_of(gpu_profile(found.over)) != found.family:
+        raise ClusterError(
+            f"{label}: over: no GPU of {found.family} that ships is called {found.over!r:.80}"
+        )
+    return found
+
+
+def _check_factors(found: Calibration, label: str) -> None:
+    """Raises ClusterError unless every factor is there, in its range."""
     if unknown := sorted(found.factors.keys() - FACTORS.keys()):
         known = ", ".join(FACTORS)
         raise ClusterError(f"{label}: unknown factor {unknown[0]!r:.80}", hint=f"known: {known}")
-    return found
+    for name, spec in FACTORS.items():
+        if name not in found.factors:
+            raise ClusterError(
+                f"{label}: factors.{name}: must be set; {spec.prior:g} is as published"
+            )
+        factor, (least, most) = found.factors[name], spec.range
+        if not least <= factor.value <= most:
+            raise ClusterError(
+                f"{label}: factors.{name}.value: {factor.value:g} is not in {least:g} … {most:g}"
+            )
+        if not factor.low <= factor.value <= factor.high:
+            raise ClusterError(f"{label}: factors.{name}: low … high does not hold its value")
 
 
 def rates(gpu: GpuProfile, gemm: str, calibration: Calibration | None) -> Achievable:

@@ -1,13 +1,19 @@
 """Fitted factors between published and achieved rates of one GPU, and how far to trust them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field, model_validator
+
+from schemas.line import Line, Name
 from schemas.model import FrozenModel
 
 Level = Literal["vendor", "family", "gpu"]
 """Whose measured rows: all of a vendor's GPUs', one architecture family's, or one GPU's."""
 
 CalibratedPrecision = Literal["bf16", "fp8"]
+
+Size = Annotated[float, Field(ge=0, le=1e3)]
+"""An absolute relative error."""
 
 
 class Factor(FrozenModel):
@@ -21,17 +27,17 @@ class Factor(FrozenModel):
     """One standard error below and above; both equal `value` where no row constrains it."""
     origin: Literal["gpu", "family", "vendor", "prior"]
     """Whose rows constrain it, the nearest that do; "prior": none does, and it keeps its prior."""
-    meaning: str
-    unit: str
+    meaning: Line
+    unit: Line
     range: tuple[float, float]
 
 
 class GroupError(FrozenModel):
     """What a calibration that never saw a group says of it."""
 
-    group: str
+    group: Name
     """model, GPU, precision, GPUs."""
-    rows: tuple[str, ...]
+    rows: tuple[Name, ...]
     precision: CalibratedPrecision
     error: float
     """Median over its rows of projected over measured time, less one, fitted without the group."""
@@ -48,12 +54,13 @@ class Evidence(FrozenModel):
 
     level: Literal["gpu", "family"]
     precision: CalibratedPrecision
-    rows: int
-    groups: int
-    expected_error: float
+    rows: int = Field(gt=0)
+    groups: int = Field(gt=0)
+    expected_error: Size
     """Median over groups of the absolute error, each group left out of its own fit."""
-    band: float
-    """Relative half-width that held 80 % of the left-out groups; of fewer than four, the worst."""
+    band: Size
+    """Relative half-width that held at least 80 % of the left-out rows, every group counting as
+    one."""
 
 
 class Calibration(FrozenModel):
@@ -63,13 +70,13 @@ class Calibration(FrozenModel):
     """
 
     format: Literal[1] = 1
-    gpu: str
-    family: str
-    over: str
+    gpu: Name
+    family: Name
+    over: Name
     """GPU whose published rates the factors multiply: the GPU itself, or the nearest of its
     family."""
-    gemm: str
-    """GEMM model the factors were fitted over: "origami" or "tile"."""
+    gemm: Literal["origami", "tile"]
+    """GEMM model the factors were fitted over."""
     fitted_from: Level
     """Whose rows; a GPU without a row of its own has its family's factors."""
     factors: dict[str, Factor]
@@ -77,7 +84,14 @@ class Calibration(FrozenModel):
     groups: tuple[GroupError, ...]
     inputs: str
     """Hash of the rows, the published rates and the projection that were fitted."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Line, ...] = ()
+
+    @model_validator(mode="after")
+    def _evidence_once(self) -> "Calibration":
+        kinds = [(each.level, each.precision) for each in self.evidence]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("evidence: the same level and precision twice")
+        return self
 
 
 Nearest = Literal["gpu and precision", "gpu", "family and precision", "family", "none"]
@@ -104,7 +118,7 @@ class ExpectedError(FrozenModel):
     def words(self) -> str:
         """The expected error for a person to read."""
         if self.error is None or self.band is None:
-            return "unknown: uncalibrated, no measured run of this GPU's family is known"
+            return "unknown: uncalibrated, no measured run stands behind these rates"
         of = {
             "gpu and precision": "this GPU and precision",
             "gpu": "this GPU, other precision",

@@ -24,11 +24,13 @@ from flows.tune import resume, tune
 from schemas.errors import RefoldError
 from schemas.events import (
     SCHEMA_VERSION,
+    CodeRan,
     LLMCalled,
     RoundFinished,
     RoundStarted,
     RunFinished,
     RunResumed,
+    ToolCalled,
     TrialInvalidated,
     TrialProposed,
     TrialScored,
@@ -194,6 +196,8 @@ def _llm_round(folder: Path, run_id: str) -> None:
             incumbent_trial_id=best.proposed.trial_id,
             incumbent_tokens_per_s_per_gpu=best.score,
         )
+        asked_tool = ToolCalled(tool="evaluate_simulate", arguments={"config": {"mbs": 4}})
+        step = CodeRan(code_sha256="0" * 64, kind="output", text="#13 fits")
         budget = state.spec.search.budget
         resumed = RunResumed(refold_version="0", projection_version="0", reopened=True)
         for entry in (
@@ -201,8 +205,10 @@ def _llm_round(folder: Path, run_id: str) -> None:
             Entry(RoundStarted(proposer="llm", planned=1, budget=budget), 1),
             Entry(failed, 1),
             Entry(answer, 1),
+            Entry(asked_tool, 1),
             Entry(proposal, 1, number),
             Entry(score, 1, number),
+            Entry(step, 1),
             Entry(end, 1),
             Entry(recipe),
             Entry(wrong, None, number),

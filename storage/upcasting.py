@@ -18,6 +18,8 @@ ADDED_IN: dict[str, int] = {
     "RunForked": 2,
     "TrialInvalidated": 2,
     "LLMCalled": 2,
+    "ToolCalled": 2,
+    "CodeRan": 2,
     "BudgetSpent": 2,
 }
 """The version that an event first had; those of version 1 left out."""

@@ -137,7 +137,6 @@ def _evidence(level: str, groups: Sequence[LeftOut]) -> list[Evidence]:
     for precision in PRECISIONS:
         same = [group for group in groups if group.precision == precision]
         if same:
-            typical = [group.typical for group in same]
             found.append(
                 Evidence.model_validate(
                     {
@@ -145,8 +144,8 @@ def _evidence(level: str, groups: Sequence[LeftOut]) -> list[Evidence]:
                         "precision": precision,
                         "rows": sum(len(group.rows) for group in same),
                         "groups": len(same),
-                        "expected_error": _round(median(typical)),
-                        "band": _round(band(typical)),
+                        "expected_error": _round(median(group.typical for group in same)),
+                        "band": _round(band(same)),
                     }
                 )
             )

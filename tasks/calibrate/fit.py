@@ -3,7 +3,10 @@
 A GPU's factor is a sum, in log, along its line of descent: what its vendor's GPUs share, what its
 family adds, what it adds itself. Every term has a prior around nothing, so a GPU without rows has
 its family's factors, and few rows move them little. Gauss-Newton: projections are linearised in the
-factors by finite differences, the linear problem is solved, and again from there.
+factors by finite differences, the linear problem is solved within the factors' ranges
+(`scipy.optimize.lsq_linear`), and again from there. The loop is ours because a derivative costs as
+much as projecting every row, and `scipy.optimize.least_squares` takes all of them at each step,
+where two sets serve the whole fit.
 """
 
 import math
@@ -14,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import lsq_linear
 
 from projection.calibration import FACTORS
 from schemas.calibration import Level
@@ -42,8 +46,6 @@ SETTLED: Final = 0.02
 """Largest move, in spreads, at which the fit is done."""
 STEP: Final = 0.05
 """Of a spread: the finite difference."""
-PINNED: Final = 1e3
-"""Weight that holds a factor at the end of its range."""
 
 Descent = tuple[tuple[Level, str], ...]
 """(level, name) from the widest to the GPU."""
@@ -58,43 +60,72 @@ class Problem:
     prior: Mapping[str, Mapping[str, float]]
     """Per GPU, its factors before any row was seen."""
     project: Project
-    blocks: tuple[tuple[Level, str], ...] = field(init=False)
+    kin: tuple[tuple[Level, str], ...] = field(init=False)
+    """What the GPUs descend from: vendors and families."""
     sources: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        seen = dict.fromkeys(node for descent in self.descents.values() for node in descent)
-        object.__setattr__(self, "blocks", tuple(seen))
+        above = dict.fromkeys(node for descent in self.descents.values() for node in descent[:-1])
+        object.__setattr__(self, "kin", tuple(above))
         object.__setattr__(self, "sources", tuple(sorted({o.source for o in self.observations})))
-
-    @property
-    def unknowns(self) -> int:
-        """Terms of all GPUs' factors, then those of the sources."""
-        return len(self.blocks) * len(NAMES) + len(self.sources) * len(SOURCE_SPREADS)
-
-    def rows(self, jacobian: Array) -> Array:
-        """(rows, unknowns): how each unknown moves the log time of each row."""
-        designs = {gpu: self.design(gpu) for gpu in self.descents}
-        found = np.zeros((len(self.observations), self.unknowns))
-        own = self.unknowns - len(self.sources) * len(SOURCE_SPREADS)
-        for i, seen in enumerate(self.observations):
-            found[i] = jacobian[i] @ designs[seen.gpu]
-            at = own + self.sources.index(seen.source) * len(SOURCE_SPREADS)
-            for j, (name, spread) in enumerate(SOURCE_SPREADS.items()):
-                found[i, at + j] = jacobian[i, NAMES.index(name)] * spread
-        return found
-
-    def design(self, gpu: str) -> Array:
-        """(factors, unknowns): which unknowns, in spreads, add up to each of `gpu`'s factors."""
-        columns = np.zeros((len(NAMES), self.unknowns))
-        for block, node in enumerate(self.blocks):
-            if node in self.descents[gpu]:
-                start = block * len(NAMES)
-                columns[:, start : start + len(NAMES)] = np.diag(spreads() * SHARES[node[0]])
-        return columns
 
     def start(self, gpu: str) -> Array:
         """The prior of `gpu` on the line."""
         return np.array([to_line(name, self.prior[gpu][name]) for name in NAMES])
+
+
+@dataclass(frozen=True, slots=True)
+class Unknowns:
+    """What is solved for, in spreads: what each vendor and family adds to every factor, how far
+    each GPU's factors are from where they start, and the sources' own terms, in this order.
+    """
+
+    problem: Problem
+
+    def __len__(self) -> int:
+        p = self.problem
+        return (len(p.kin) + len(p.descents)) * len(NAMES) + len(p.sources) * len(SOURCE_SPREADS)
+
+    def gpu(self, name: str) -> slice:
+        """Where the factors of a GPU are."""
+        return self._block(len(self.problem.kin) + list(self.problem.descents).index(name))
+
+    def _block(self, at: int) -> slice:
+        return slice(at * len(NAMES), (at + 1) * len(NAMES))
+
+    def rows(self, jacobian: Array) -> Array:
+        """(rows, unknowns): how each unknown moves the log time of each row."""
+        sources = self.problem.sources
+        found = np.zeros((len(self.problem.observations), len(self)))
+        own = len(self) - len(sources) * len(SOURCE_SPREADS)
+        for i, seen in enumerate(self.problem.observations):
+            found[i, self.gpu(seen.gpu)] = jacobian[i] * spreads()
+            at = own + sources.index(seen.source) * len(SOURCE_SPREADS)
+            for j, (name, spread) in enumerate(SOURCE_SPREADS.items()):
+                found[i, at + j] = jacobian[i, NAMES.index(name)] * spread
+        return found
+
+    def priors(self) -> Array:
+        """(unknowns, unknowns): what pulls every term towards nothing. A GPU's own term is what its
+        factors have beside its vendor's and its family's."""
+        found = np.eye(len(self))
+        for at, (level, _) in enumerate(self.problem.kin):
+            found[self._block(at), self._block(at)] /= SHARES[level]
+        for name, descent in self.problem.descents.items():
+            own = self.gpu(name)
+            for node in descent[:-1]:
+                found[own, self._block(self.problem.kin.index(node))] = -np.eye(len(NAMES))
+            found[own] /= SHARES["gpu"]
+        return found
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Least and most of every unknown: a GPU's factors keep their ranges."""
+        low, high = np.full(len(self), -np.inf), np.full(len(self), np.inf)
+        for name in self.problem.descents:
+            start = self.problem.start(name)
+            for ends, factors in zip((low, high), bounds(), strict=True):
+                ends[self.gpu(name)] = (factors - start) / spreads()
+        return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,51 +197,31 @@ def solve(
     observations = problem.observations
     used = np.array([left_out is None or not left_out(o) for o in observations], dtype=bool)
     weights = _weights(observations) * _robust(linear.residuals) * used / NOISE
-    designs = {gpu: problem.design(gpu) for gpu in problem.descents}
+    unknowns = Unknowns(problem)
     away = [
         linear.residuals[i] - linear.jacobian[i] @ (linear.at[o.gpu] - problem.start(o.gpu))
         for i, o in enumerate(observations)
     ]
-    system = [weights[:, None] * problem.rows(linear.jacobian), np.eye(problem.unknowns)]
-    target = [-weights * np.array(away), np.zeros(problem.unknowns)]
+    priors = unknowns.priors()
+    found = lsq_linear(
+        np.vstack([weights[:, None] * unknowns.rows(linear.jacobian), priors]),
+        np.concatenate([-weights * np.array(away), np.zeros(len(priors))]),
+        unknowns.bounds(),
+        method="bvls",
+    )
     low, high = bounds()
-    for _ in range(len(NAMES) * len(designs)):
-        rows, wanted = np.vstack(system), np.concatenate(target)
-        found = np.linalg.solve(rows.T @ rows, rows.T @ wanted)  # the priors keep it regular
-        at = {gpu: problem.start(gpu) + design @ found for gpu, design in designs.items()}
-        pins = _pins(problem, at, designs, low, high)
-        if not pins:
-            break
-        system += [PINNED * row[None, :] for row, _ in pins]
-        target += [np.array([PINNED * value]) for _, value in pins]
-    return {gpu: np.clip(place, low, high) for gpu, place in at.items()}
-
-
-def _pins(
-    problem: Problem,
-    at: Mapping[str, Array],
-    designs: Mapping[str, Array],
-    low: Array,
-    high: Array,
-) -> list[tuple[Array, float]]:
-    """Equations that hold what left its range at the end of it."""
-    pins = []
-    for gpu, place in at.items():
-        for i in range(len(NAMES)):
-            end = low[i] if place[i] < low[i] else high[i]
-            if not low[i] - 1e-6 <= place[i] <= high[i] + 1e-6:
-                pins.append((designs[gpu][i], float(end - problem.start(gpu)[i])))
-    return pins
+    moved = {gpu: found.x[unknowns.gpu(gpu)] * spreads() for gpu in problem.descents}
+    return {gpu: np.clip(problem.start(gpu) + by, low, high) for gpu, by in moved.items()}
 
 
 def deviations(result: Fit, gpu: str) -> Array:
     """Posterior standard deviation of each of `gpu`'s factors, on the line."""
     problem, linear = result.problem, result.linear
     weights = _weights(problem.observations) * _robust(linear.residuals) / NOISE
-    weighted = weights[:, None] * problem.rows(linear.jacobian)
-    covariance = np.linalg.inv(weighted.T @ weighted + np.eye(problem.unknowns))
-    design = problem.design(gpu)
-    return np.sqrt(np.diag(design @ covariance @ design.T))
+    unknowns = Unknowns(problem)
+    system = np.vstack([weights[:, None] * unknowns.rows(linear.jacobian), unknowns.priors()])
+    covariance = np.linalg.inv(system.T @ system)
+    return np.sqrt(np.diag(covariance)[unknowns.gpu(gpu)]) * spreads()
 
 
 def constrained(result: Fit, gpu: str) -> dict[str, str]:

@@ -12,8 +12,6 @@ from tasks.calibrate.fit import Array, Fit, by_name, log_errors, solve
 from tasks.calibrate.observation import Observation
 
 BAND_SHARE = 0.8
-FEWEST_FOR_QUANTILE = 4
-"""Below this many groups an 80 % quantile is the worst of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,8 @@ def _errors(
     return tuple(math.expm1(x) for x in log_errors(result.problem, members, at))
 
 
-def band(errors: Sequence[float]) -> float:
-    """Half-width that held 80 % of left-out groups' absolute errors; of few, the worst of them."""
-    if len(errors) < FEWEST_FOR_QUANTILE:
-        return max(errors)
-    return float(np.quantile(np.array(errors), BAND_SHARE))
+def band(groups: Sequence[LeftOut]) -> float:
+    """The least half-width that holds 80 % of the left-out rows, every group counting as one."""
+    sizes = sorted((abs(e), 1 / len(group.errors)) for group in groups for e in group.errors)
+    held = np.cumsum([weight for _, weight in sizes])
+    return sizes[int(np.searchsorted(held, BAND_SHARE * len(groups) - 1e-9))][0]

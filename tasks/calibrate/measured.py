@@ -16,8 +16,11 @@ from schemas.workload import Workload
 from tasks.calibrate.observation import Factors, Observation
 from tasks.calibrate.shipped import group_name
 from tasks.fidelity.cases import Case, case_of, left_out
-from tasks.fidelity.predict import GemmBackend, Predicted, Projector
+from tasks.fidelity.predict import GemmBackend, Predicted, Projector, Refused
 
+FARTHEST = 20.0
+"""A time this many times as long or as short as published rates make it is not of this run: its
+unit is wrong, or its settings are."""
 ASSUMED_TRUST = 0.5
 """Of a row whose source does not state every setting that moves its time most."""
 
@@ -61,13 +64,21 @@ def from_rows(rows: Iterable[MeasuredRow], backend: GemmBackend) -> Measured:
         reason = left_out(row)
         if reason is None:
             found = projector.row(row)
-            if isinstance(found, Predicted):
+            reason = found.reason if isinstance(found, Refused) else _implausible(found.error)
+            if isinstance(found, Predicted) and reason is None:
                 observations.append(_observation(found))
                 cases[row.id] = case_of(row)
                 continue
-            reason = found.reason
+        assert reason is not None
         refused[row.id] = reason
     return Measured(tuple(observations), cases, refused, backend)
+
+
+def _implausible(error: float) -> str | None:
+    """Why a row whose projection is off by `error` cannot be what it says; None: it can."""
+    if 1 / FARTHEST <= 1 + error <= FARTHEST:
+        return None
+    return f"more than {FARTHEST:g} times off published rates: wrong unit, or wrong settings"
 
 
 def from_run(

@@ -49,6 +49,11 @@ def left_out(row: MeasuredRow) -> str | None:
     missing = [name for name in ("seq_length", "mbs", "gbs") if row.settings().get(name) is None]
     if missing:
         return f"{', '.join(missing)} neither stated nor in a recipe"
+    stages = row.settings()["pp"] * row.settings()["vpp"]
+    if stages > row.architecture.num_layers + 2:  # the embedding and the head may stand alone
+        return f"{stages} stages of {row.architecture.num_layers} layers"
+    if row.world_size > row.gpus_per_node and row.world_size % row.gpus_per_node:
+        return "its GPUs are no whole number of nodes"
     return None
 
 
@@ -64,14 +69,13 @@ def case_of(row: MeasuredRow, changes: Mapping[str, Any] | None = None) -> Case:
     """
     assert row.architecture is not None, row.id
     settings = row.settings(changes)
-    network = network_profile(row.gpu, row.gpus_per_node).model_copy(
-        update=_of(settings, NETWORK_SETTINGS)
-    )
+    per_node = min(row.gpus_per_node, row.world_size)
+    network = network_profile(row.gpu, per_node).model_copy(update=_of(settings, NETWORK_SETTINGS))
     gpu = gpu_profile(row.gpu)
     cluster = Cluster(
         name=f"{row.gpu}-{row.world_size}",
-        num_nodes=max(1, row.world_size // row.gpus_per_node),
-        gpus_per_node=row.gpus_per_node,
+        num_nodes=row.world_size // per_node,
+        gpus_per_node=per_node,
         gpu=gpu,
         network=network,
         hbm_capacity_gb=gpu.hbm_capacity_gb,

@@ -17,6 +17,8 @@ from tasks.fidelity.cases import Case, case_of
 Calibrations = Mapping[str, Achievable]
 """Achieved rates by GPU name; a GPU that is not there has the published ones."""
 GemmBackend = Literal["auto", "origami", "tile"]
+AGREE = 0.05
+"""Where a source prints both, its rate and its iteration time say the same within this."""
 UNSIGNED = SignatureHashes(model="0" * 16, cluster="0" * 16, stack="0" * 16)
 """These evaluations are never stored or cached."""
 
@@ -128,4 +130,12 @@ class Projector:
             return Refused(row, str(error))
         if not evaluation.legal:
             return Refused(row, evaluation.reason or "illegal")
-        return Predicted(row, evaluation)
+        found = Predicted(row, evaluation)
+        if row.iteration_ms is not None and row.tokens_per_s_per_gpu is not None:
+            # Rate times time is the batch, and has nothing of the projection in it.
+            batch = found.measured_rate * found.measured / found.projected_rate / found.projected
+            if abs(batch - 1) > AGREE:
+                return Refused(
+                    row, "its iteration time (ms) and its tokens/s/GPU are not of one run"
+                )
+        return found

@@ -13,6 +13,11 @@ from tasks.resolve.shipped import PRESETS
 from tasks.resolve.sources import PresetSearch, shipped
 
 
+def preset_names() -> tuple[str, ...]:
+    """Names of the shipped presets, sorted."""
+    return tuple(sorted(path.stem for path in (PRESETS / "models").glob("*.yaml")))
+
+
 def preset_architecture(name: str, changes: Mapping[str, Any] | None = None) -> Architecture:
     """The architecture of the shipped preset `name`, with `changes` to its Megatron settings.
 

@@ -58,22 +58,22 @@ def is_regular_file(path: Path) -> bool:
         return False
 
 
-def read_bytes(path: Path, label: str, error: type[UserError]) -> bytes:
-    """The bytes of a regular file of at most `MAX_BYTES`, or `error` saying why not."""
+def read_bytes(path: Path, label: str, error: type[UserError], most: int = MAX_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes, or `error` saying why not."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             what = "is a directory" if stat.S_ISDIR(mode) else "not a regular file"
             raise error(f"{label:.200}: {what}")
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(most + 1)
     except FileNotFoundError as reason:
         raise error(f"{label:.200}: no such file") from reason
     except (OSError, ValueError) as reason:
         text = reason.strerror if isinstance(reason, OSError) else "not a usable path"
         raise error(f"{label:.200}: cannot be read: {text}") from reason
-    if len(data) > MAX_BYTES:
-        raise error(f"{label}: larger than {MAX_BYTES // 1024} KiB, which no configuration is")
+    if len(data) > most:
+        raise error(f"{label}: larger than {most // 1024} KiB, which no such file is")
     return data
 
 

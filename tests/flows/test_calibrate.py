@@ -82,7 +82,8 @@ def test_rows_become_a_file_that_slower_rows_make_slower_and_projections_use(
     [
         ((row("r", 128, 1.0, gpu="mi999x"),), "nothing in it can be fitted (no profile ships"),
         ((), "nothing in it can be fitted"),
-        ((row("r", 128, -1.0),), "rows.jsonl:1: tokens_per_s_per_gpu: expected more than 0"),
+        ((row("r", 128, 1.0),), "more than 20 times off published rates: wrong unit"),
+        ((row("r", 128, -1.0),), "rows.jsonl:1: tokens_per_s_per_gpu: expected at least"),
     ],
 )
 def test_rows_that_cannot_be_fitted_are_refused_in_one_line(

@@ -1,5 +1,7 @@
 """Calibrations: what factors move, what is refused, and whose evidence is nearest."""
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -32,23 +34,22 @@ def calibration(**fields: object) -> Calibration:
         "over": "mi355x",
         "gemm": "tile",
         "fitted_from": "gpu",
-        "factors": {
-            "gemm_bf16": {
-                "value": 0.8,
-                "prior": 1.0,
-                "low": 0.75,
-                "high": 0.85,
-                "origin": "gpu",
-                "meaning": "m",
-                "unit": "u",
-                "range": (0.5, 1.3),
-            }
-        },
+        "factors": {name: factor(name) for name in FACTORS}
+        | {"gemm_bf16": factor("gemm_bf16", 0.8)},
         "evidence": [evidence("gpu", "bf16", 0.04, 0.09)],
         "groups": (),
         "inputs": "0" * 16,
     }
     return Calibration.model_validate(given | fields)
+
+
+def factor(name: str, value: float | None = None) -> dict[str, object]:
+    spec = FACTORS[name]
+    at = spec.prior if value is None else value
+    return {
+        **{"value": at, "prior": spec.prior, "low": at, "high": at, "origin": "gpu"},
+        **{"meaning": spec.meaning, "unit": spec.unit, "range": spec.range},
+    }
 
 
 def evidence(level: str, precision: str, error: float, band: float) -> Evidence:
@@ -197,3 +198,48 @@ def test_older_flash_attention_is_slower_where_newer_kernels_exist() -> None:
     assert slower.attention == published.attention * 0.5
     assert published.attention_backward is not None
     assert slower.attention_backward == published.attention_backward * 0.25
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_no_factor_of_a_file_is_out_of_its_range(name: str) -> None:
+    least, most = FACTORS[name].range
+    for value in (least - 0.01, most * 1.01 + 0.01, 1e300):
+        document = calibration().model_dump(mode="json")
+        document["factors"][name] = factor(name, value)
+        with pytest.raises(ClusterError, match=rf"a\.yaml: factors\.{name}\.value: .* is not in"):
+            calibration_from(yaml.safe_dump(document, allow_unicode=True), "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "says"),
+    [
+        (("factors", "host"), None, "factors.host: "),
+        (("factors", "host", "low"), 1.5, "low … high does not hold its value"),
+        (("over",), "nosuch", "over: no GPU of CDNA 4 that ships is called 'nosuch'"),
+        (("over",), "h100-sxm", "over: no GPU of CDNA 4"),
+        (("gemm",), "zzz", "gemm: expected one of 'origami', 'tile'"),
+        (("family",), "a\nb", "family: expected one line"),
+        (("evidence", 0, "band"), -1.0, "evidence.0.band: expected at least 0"),
+        (("evidence", 0, "band"), 1e300, "evidence.0.band: expected at most 1000"),
+        (("evidence", 0, "rows"), 0, "evidence.0.rows: expected more than 0"),
+        (("evidence", 1), evidence("gpu", "bf16", 0.1, 0.2).model_dump(mode="json"), "twice"),
+    ],
+)
+def test_a_file_that_was_tampered_with_is_refused_in_one_line(
+    where: tuple[str | int, ...], value: object, says: str
+) -> None:
+    document: Any = calibration().model_dump(mode="json")
+    *above, last = where
+    at = document
+    for key in above:
+        at = at[key]
+    if last == 1:
+        at.append(value)
+    elif value is None:
+        del at[last]
+    else:
+        at[last] = value
+    with pytest.raises(ClusterError) as caught:
+        calibration_from(yaml.safe_dump(document, allow_unicode=True), "a.yaml")
+    assert says in str(caught.value)
+    assert str(caught.value).isprintable()

@@ -88,14 +88,15 @@ def carried(number: int, of: TrialProposed) -> TrialProposed:
     return of.model_copy(update={"rule": "carried", "why": f"trial {number}", "call": None})
 
 
-def invalidated(number: int, incumbent: int | None = None) -> TrialInvalidated:
+def invalidated(number: int, incumbent: int) -> TrialInvalidated:
+    """Trial `number` of the parent is wrong; `incumbent` is then the best."""
     return TrialInvalidated(
         trial_id=trial_number(number).trial_id,
         why="a wrong driver",
         author="a test",
         incumbent=incumbent,
-        incumbent_trial_id=None,
-        incumbent_tokens_per_s_per_gpu=None,
+        incumbent_trial_id=trial_number(incumbent).trial_id,
+        incumbent_tokens_per_s_per_gpu=scored(incumbent).evaluation.tokens_per_s_per_gpu,
     )
 
 

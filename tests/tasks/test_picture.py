@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from schemas.evaluation import PROVENANCE_ORDER
 from schemas.events import TrialInvalidated
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
@@ -55,7 +56,8 @@ def test_trials_in_flight_are_not_on_it(uninterrupted: Uninterrupted):
 def test_it_says_as_of_which_event_and_how_sure_it_is(uninterrupted: Uninterrupted):
     picture = picture_of(uninterrupted.state)
     assert f"as of event {uninterrupted.state.head_seq}" in picture.subtitle
-    assert "analytic" in picture.subtitle
+    tiers = {e.provenance for t in uninterrupted.state.trials.values() if (e := t.evaluation)}
+    assert min(tiers, key=PROVENANCE_ORDER.index) in picture.subtitle
     assert draw_trials(picture)
 
 

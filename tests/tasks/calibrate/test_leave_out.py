@@ -1,9 +1,13 @@
 """A left-out group is judged by factors that never saw it."""
 
+from statistics import fmean
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.calibrate.fit import fit, from_line, solve
-from tasks.calibrate.leave_out import band, each_gpu, each_group
+from tasks.calibrate.leave_out import LeftOut, band, each_gpu, each_group
 from tests.tasks.calibrate.planted import problem, row
 
 
@@ -38,7 +42,26 @@ def test_a_gpu_left_out_is_judged_by_its_kin() -> None:
     assert -0.12 < found["one"].errors[0] < 0  # most of the way from 1.0, and not all of it
 
 
-def test_the_band_is_the_worst_of_few_and_a_quantile_of_many() -> None:
-    assert band([0.1, 0.3, 0.2]) == 0.3
-    assert band([0.01 * i for i in range(1, 101)]) == pytest.approx(0.802)
-    assert 0.3 < band([0.1, 0.2, 0.3, 0.4]) < 0.4
+def group(*errors: float) -> LeftOut:
+    return LeftOut("a group", "one", "bf16", tuple(map(str, errors)), errors, errors, {})
+
+
+def test_the_band_holds_eight_rows_of_ten_and_every_group_counts_as_one() -> None:
+    assert band([group(0.1), group(-0.3), group(0.2)]) == 0.3
+    assert band([group(0.01 * i) for i in range(1, 101)]) == pytest.approx(0.8)
+    assert band([group(0.1), group(0.2), group(0.3), group(0.4), group(0.5)]) == 0.4
+    assert band([group(*(0.01 * i for i in range(1, 11)))]) == pytest.approx(0.08)
+    crowd = group(*[0.01] * 96)
+    assert band([crowd, group(0.2), group(-0.5), group(0.3)]) == 0.5
+
+
+@given(st.lists(st.lists(st.floats(-1, 5), min_size=1, max_size=6), min_size=1, max_size=12))
+def test_no_narrower_band_holds_as_much(errors: list[list[float]]) -> None:
+    groups = [group(*each) for each in errors]
+
+    def held(width: float) -> float:
+        return fmean(fmean(abs(e) <= width for e in each) for each in errors)
+
+    width = band(groups)
+    assert held(width) >= 0.8 - 1e-9
+    assert all(held(abs(e)) < 0.8 for each in errors for e in each if abs(e) < width)

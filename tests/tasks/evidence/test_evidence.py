@@ -14,6 +14,8 @@ from schemas.measured import SETTINGS, MeasuredRow
 from tasks.evidence import evidence, read_rows, sources
 from tasks.evidence.read import assumption_rules
 from tasks.evidence.rules import Rule, assume, check
+from tasks.fidelity.cases import case_of, left_out
+from tasks.fidelity.predict import Projector, Refused
 
 ROW = {
     "id": "mine-1",
@@ -61,7 +63,7 @@ def test_what_is_stated_is_never_assumed() -> None:
 
 
 def test_a_setting_nobody_knows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"rows\.jsonl:1: .*no such setting: tpp"):
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: no such setting: 'tpp'"):
         read(tmp_path, ROW | {"stated": {"tpp": 2}})
 
 
@@ -140,6 +142,9 @@ def test_changes_move_what_is_assumed_alone(tmp_path: Path) -> None:
         ("[]", "rows.jsonl:1: expected an object with the settings under `stated`"),
         ('{"stated": {}, "assumed": {}}', "assumptions come from rules, not from rows"),
         ('{"stated": {}}', "rows.jsonl:1: id: "),
+        ('{"stated": {}, "id": "a", "id": "b"}', "the key 'id' is set twice"),
+        ("[" * 100_000, "rows.jsonl:1: not JSON"),
+        ('{"id": ' + "9" * 5000 + "}", "rows.jsonl:1: not JSON"),
         ('{"stated": {}, "architecture": "gpt5"}', "gpt5"),
     ],
 )
@@ -150,6 +155,79 @@ def test_a_row_that_is_none_says_which_line(tmp_path: Path, text: str, says: str
         list(read_rows(path))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+GARBAGE: tuple[object, ...] = (None, True, "x", "8", 1.5, (1,), ("a",), float("nan"), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "name", ["tp", "vpp", "gbs", "seq_length", "pod_bw", "fp8", "params_dtype"]
+)
+def test_no_setting_takes_a_value_of_another_kind(tmp_path: Path, name: str) -> None:
+    kinds = {"pod_bw": (1.5,), "fp8": (), "params_dtype": ()}.get(name, ())
+    for value in GARBAGE:
+        if value in kinds:
+            continue
+        with pytest.raises(UserError, match=rf"rows\.jsonl:1: stated\.{name}: expected "):
+            read(tmp_path, ROW | {"stated": {name: value}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"id": "a\nb"}, "id: expected one line"),
+        ({"id": "a\x1b[31m"}, "id: expected one line"),
+        ({"source": "\ud800"}, "source: expected one line"),
+        ({"model": " "}, "model: expected a name"),
+        ({"tokens_per_s_per_gpu": 0}, "expected at least"),
+        ({"tokens_per_s_per_gpu": 1e300}, "expected at most"),
+        ({"iteration_ms": 1e-300}, "expected at least"),
+        ({"tokens_per_s_per_gpu": float("inf")}, "expected a finite number"),
+        ({"architecture": "llama3.1_8"}, "no architecture is called 'llama3.1_8'"),
+        ({"architecture": "../models/llama3.1_8B"}, "no architecture is called"),
+        ({"architecture": [1]}, "architecture: expected a name"),
+        ({"architecture": {"preset": "grok1", "num_layers": "x"}}, "expected a whole number"),
+        ({"stated": {"node_bw": 0}}, "stated.node_bw: expected at least"),
+    ],
+)
+def test_a_row_no_run_can_have_is_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, ROW | changes)
+    assert says in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: id 'mine-1' is that of line 1"):
+        read(tmp_path, ROW, ROW | {"gpu": "mi325x"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"world_size": 12}, "no whole number of nodes"),
+        ({"stated": ROW["stated"] | {"pp": 2, "vpp": 10**12}}, "stages of 32 layers"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_left_out(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    (row,) = read(tmp_path, ROW | changes)
+    assert reason in str(left_out(row))
+
+
+def test_a_time_and_a_rate_of_two_runs_are_left_out(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, ROW | {"iteration_ms": 3.0})
+    found = Projector(backend="tile").row(row)
+    assert isinstance(found, Refused)
+    assert "not of one run" in found.reason
+
+
+def test_fewer_gpus_than_a_node_has_are_projected_as_so_many(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, ROW | {"world_size": 4})
+    assert case_of(row).cluster.world_size == 4
 
 
 def test_a_proxy_of_a_preset_has_as_many_layers_of_each_kind_as_layers(tmp_path: Path) -> None:
