@@ -1,11 +1,12 @@
 """Checks that every evaluation's breakdowns add up, over the legal spaces of three workloads.
 
-Run as `python -m benchmarks.breakdown_sums [STRIDE [TRIALS]]` from the repository root: every
-STRIDE-th legal trial (default 1), at most TRIALS of each workload (default all), none held.
+Run as `python -m benchmarks.breakdown_sums [--case llama|mixtral|deepseek] [--stride N]` from the
+repository root: every N-th legal trial (default every one) of one or all of the three, none held.
+`tests/projection/test_breakdown_sums.py` does the same for every trial of three smaller spaces.
 """
 
+import argparse
 import sys
-from itertools import islice
 
 from projection.legality import LegalSpace
 from projection.oracle import Oracle
@@ -30,23 +31,34 @@ def worst_error(result: Evaluation) -> float:
     return max(time_error, error(result.memory_breakdown_gb, result.memory_per_gpu_gb))
 
 
+CASES = {
+    "llama": ("Llama 3.1 70B, 64 GPUs", llama_70b(gbs=256), cluster(8)),
+    "mixtral": ("Mixtral 8x22B, 64 GPUs", mixtral_8x22b(), cluster(8)),
+    "deepseek": ("DeepSeek V3, 256 GPUs", deepseek_v3(), cluster(32)),
+}
+
+
 def main() -> None:
-    stride = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    end = stride * int(sys.argv[2]) if len(sys.argv) > 2 else None
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", choices=CASES)
+    parser.add_argument("--stride", type=int, default=1)
+    asked = parser.parse_args()
     search = SearchSpec()
-    cases = {
-        "Mixtral 8x22B, 64 GPUs": (mixtral_8x22b(), cluster(8)),
-        "Llama 3.1 70B, 64 GPUs": (llama_70b(gbs=256), cluster(8)),
-        "DeepSeek V3, 256 GPUs": (deepseek_v3(), cluster(32)),
-    }
     failed = False
-    for name, (workload, on) in cases.items():
+    for case in [asked.case] if asked.case else CASES:
+        name, workload, on = CASES[case]
         oracle = Oracle(workload, on, search, signature=SIGNATURE)
+        space = LegalSpace(workload, on, search)
         count, worst = 0, 0.0
-        for trial in islice(LegalSpace(workload, on, search), 0, end, stride):
+        indices = range(0, space.count(), asked.stride)
+        trials = space if asked.stride == 1 else map(space.__getitem__, indices)
+        for trial in trials:
             count, worst = count + 1, max(worst, worst_error(oracle.project(trial)))
         failed |= worst > TOLERANCE
-        print(f"{name}: {count} trials, largest relative error {worst:.1e}", flush=True)
+        print(
+            f"{name}: {count:,} of {space.count():,} trials, largest relative error {worst:.1e}",
+            flush=True,
+        )
     sys.exit(failed)
 
 

@@ -7,9 +7,14 @@ from typing import Annotated
 import typer
 
 from flows.commands import (
+    calibrate,
     collective,
+    diff,
+    fidelity,
     fork,
     inputs,
+    invalidate,
+    lineage,
     placement,
     project,
     prompt_eval,
@@ -72,9 +77,14 @@ for register in (
     runs,
     replay,
     prompt_eval,
+    lineage,
+    diff,
+    invalidate,
     placement,
     collective,
     schedule,
+    fidelity,
+    calibrate,
 ):
     register.add_to(app)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from flows.ledger import Ledger
 from flows.rehearsal import Rehearsal
-from schemas.events import LLMCalled, RoundStarted
+from schemas.events import CodeRan, LLMCalled, RoundStarted, ToolCalled
 from storage import Entry, EventLog, State, fold_records
 from storage.reading import Record
 
@@ -56,6 +56,10 @@ class Continuation:
         if self._rehearsal.exhausted:
             return None
         return self._rehearsal.recorded_call(request_key)
+
+    def recorded_step(self) -> ToolCalled | CodeRan | None:
+        """The recorded step, or None once the record has ended."""
+        return None if self._rehearsal.exhausted else self._rehearsal.recorded_step()
 
 
 def continue_round(log: EventLog, ledger: Ledger) -> Continuation:

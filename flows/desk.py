@@ -7,7 +7,7 @@ hold no time, path or hash, and numbers are rounded, so that a replay gives the 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flows.budgets import what_stops
+from flows.budgets import time_is_up, what_stops
 from flows.deciding import decide, entry, judge_with, proposal, rejection_entry, too_big
 from flows.ledger import Recorder
 from flows.llm_tape import RunTape
@@ -22,6 +22,7 @@ from storage.evaluation_cache import EvaluationCache
 from storage.state import Trial
 from tasks.inputs import Inputs
 from tasks.llm.halt import Halt
+from tasks.llm.plain import plain_text
 from tasks.llm.proposals import read_config
 from tasks.llm.situation import budget_lines, history_lines, knobs_apart, notes_text, setting
 from tasks.memory_filter import Rejection, memory_filter
@@ -31,7 +32,12 @@ INVESTIGATOR = "investigator"
 MOST_PER_ROUND = 25
 """Configurations a model may evaluate in a round."""
 NOT_SIMULATED = "not_simulated"
+MOST_NOTES = 20
+MOST_QUESTIONS = 20
+"""Notes a model may take in a round, and questions it may put to experts."""
+EXPERTS = ("general", "moe", "memory", "pipeline", "communication")
 _LONGEST_NOTE = 1000
+_ROLES = frozenset(f"expert:{name}" for name in EXPERTS)
 Answer = dict[str, Any]
 
 
@@ -132,7 +138,11 @@ class Desk:
     def note_to_scratchpad(self, text: str) -> str:
         """Keeps a finding for later rounds."""
         with self._halt.guarding():
-            note = NoteTaken(text=str(text)[:_LONGEST_NOTE], author=INVESTIGATOR)
+            state, number = self._recorder.state, self._round
+            taken = [n for n in state.notes if (n.author, n.round) == (INVESTIGATOR, number)]
+            if len(taken) >= MOST_NOTES:
+                return f"not noted: all {MOST_NOTES} notes of this round are taken"
+            note = NoteTaken(text=plain_text(str(text))[:_LONGEST_NOTE], author=INVESTIGATOR)
             self._recorder.record(entry(self._recorder, note))
             return "noted"
 
@@ -144,7 +154,18 @@ class Desk:
     def query_llm(self, prompt: str, expert: str = "general") -> str:
         """Asks a fresh model a question; expert: moe, memory, pipeline, communication, general."""
         with self._halt.guarding():
-            return self._ask(str(expert)[:40], str(prompt)[:8000])
+            if expert not in EXPERTS:
+                return f"not asked: expert is one of {', '.join(EXPERTS)}"
+            state, number = self._recorder.state, self._round
+            asked = [c for c in state.calls if c.round == number and c.event.role in _ROLES]
+            if len(asked) >= MOST_QUESTIONS:
+                return f"not asked: all {MOST_QUESTIONS} questions of this round are asked"
+            return self._ask(expert, plain_text(str(prompt))[:8000])
+
+    @property
+    def _round(self) -> int | None:
+        current = self._recorder.state.open_round
+        return None if current is None else current.number
 
     def _evaluated(self, config: Any, *, simulate: bool) -> Answer:
         try:
@@ -153,6 +174,7 @@ class Desk:
             hint = f"; {error.hint}" if error.hint else ""
             return {"error": f"{error}{hint}"}
         trial = normalise(requested, self._inputs.workload)
+        time_is_up(self._recorder)
         state = self._recorder.state
         known = next(
             (t for t in state.trials.values() if t.proposed.trial_id == trial.trial_id), None
@@ -176,7 +198,11 @@ class Desk:
             )
         if numbered.number in self._recorder.state.in_flight:
             self._decide(numbered, simulate=simulate)
-        return self._answer(numbered)
+        answer = self._answer(numbered)
+        still_open = self._recorder.state.trials[numbered.number].status == "proposed"
+        if simulate and still_open:
+            answer["error"] = what_stops(self._recorder.state) or "not scored"
+        return answer
 
     def _refusal(self, state: State) -> str | None:
         """Why nothing new may be evaluated, in words."""

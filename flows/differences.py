@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from schemas.cluster import Cluster
 from schemas.events import RunStarted
+from schemas.model import FrozenModel
 from schemas.search import SearchSpec
 from schemas.workload import Workload
 from storage import EventLog
 from tasks.inputs import Inputs
 
-_HARMLESS = (
-    "search.budget.",
+HARMLESS = (
+    "search.budget",
     "search.prompt_extras",
     "search.proposer",
     "search.llm",
@@ -20,7 +21,10 @@ _HARMLESS = (
     "cluster.gpu_hour_price",
     "cluster.gpu_power_w",
 )
-"""What may change without a verdict or a score of an earlier trial changing with it."""
+"""What may change, itself or what is below it, without a verdict or a score of an earlier trial
+changing with it."""
+_LONGEST_VALUE = 80
+"""Characters of a value that a line repeats."""
 
 
 class Difference(NamedTuple):
@@ -34,7 +38,7 @@ class Difference(NamedTuple):
     @property
     def words(self) -> str:
         """`search.budget.max_perf_calls: 30 → 60`."""
-        return f"{self.path}: {self.before} → {self.after}"
+        return f"{self.path}: {_short(self.before)} → {_short(self.after)}"
 
     @property
     def setting(self) -> str:
@@ -48,6 +52,8 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     Raises:
         DamagedLog: a file the run was started with is missing or changed in the store.
     """
+    for digest in spec.input_blobs.values():
+        log.get_blob(digest)
     workload = Workload.model_validate_json(log.get_blob(spec.workload_blob))
     cluster = Cluster.model_validate_json(log.get_blob(spec.cluster_blob))
     found = search_differences(spec.search, inputs.search)
@@ -56,7 +62,7 @@ def spec_differences(log: EventLog, spec: RunStarted, inputs: Inputs) -> list[Di
     if found:
         return found
     # The same files and the same search: what is left is Refold itself and what it runs on.
-    return _differences("", spec.signature_parts, inputs.signature.model_dump(mode="json"))
+    return signature_differences(spec.signature_parts, inputs.signature.model_dump(mode="json"))
 
 
 def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
@@ -68,9 +74,27 @@ def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
     ]
 
 
+def fork_differences(
+    spec: RunStarted, before: Inputs, after: Inputs
+) -> tuple[list[Difference], bool]:
+    """What a fork differs in from the run it continues, which has `spec` and the inputs `before`;
+    and whether the scores of that run stand for it."""
+    differences = all_differences(before, after)
+    same_signature = spec.signature == after.signature.hashes
+    if scores_survive(differences) and not same_signature:
+        differences += signature_differences(
+            spec.signature_parts, after.signature.model_dump(mode="json")
+        )
+    return differences, same_signature and scores_survive(differences)
+
+
 def scores_survive(differences: Iterable[Difference]) -> bool:
     """Whether what was said of earlier trials still holds after such a change."""
-    return all(difference.path.startswith(_HARMLESS) for difference in differences)
+    return all(_is_harmless(difference.path) for difference in differences)
+
+
+def _is_harmless(path: str) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in HARMLESS)
 
 
 def search_differences(before: SearchSpec, after: SearchSpec) -> list[Difference]:
@@ -81,6 +105,11 @@ def search_differences(before: SearchSpec, after: SearchSpec) -> list[Difference
 def cluster_differences(before: Cluster, after: Cluster) -> list[Difference]:
     """What differs in what is trained on."""
     return _differences("cluster", _plain(before), _plain(after))
+
+
+def signature_differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:
+    """What differs in the parts of two signatures."""
+    return _differences("", before, after)
 
 
 def workload_differences(before: Workload, after: Workload) -> list[Difference]:
@@ -115,5 +144,11 @@ def _differences(path: str, before: Any, after: Any) -> list[Difference]:
     return [] if before == after else [Difference(path, before, after)]
 
 
-def _plain(model: Any) -> Any:
+def _plain(model: FrozenModel) -> Any:
     return model.model_dump(mode="json")
+
+
+def _short(value: Any) -> str:
+    """`value` on one line, not all of a long one."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -29,7 +29,8 @@ def summary_lines(evaluation: "Evaluation") -> list[str]:
             f" ({e.cap_gb - e.memory_per_gpu_gb:+,.1f} GB)"
         )
     if e.iteration_ms is not None and e.tokens_per_s_per_gpu is not None:
-        rates = [f"{e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"]
+        beside = e.expected_error.beside if e.expected_error else ""
+        rates = [f"{e.tokens_per_s_per_gpu:,.0f}{beside} tokens/s/GPU"]
         if e.tflops_per_s_per_gpu is not None:
             rates.append(f"{e.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU")
         if e.mfu is not None:
@@ -37,6 +38,8 @@ def summary_lines(evaluation: "Evaluation") -> list[str]:
         if e.bubble_ratio is not None:
             rates.append(f"bubble {e.bubble_ratio:.1%}")
         lines.append(f"iteration     {e.iteration_ms:,.1f} ms: {', '.join(rates)}")
+    if e.expected_error is not None:
+        lines.append(f"error         {e.expected_error.words}")
     if e.moe_imbalance is not None:
         lines.append(f"imbalance     {imbalance(e)}")
     lines.append(f"source        {e.source}, {e.provenance}, memory regime {e.memory_regime}")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flows.artefacts import keep_caches_under, warn_if_unanchored, write_artefacts
-from flows.differences import all_differences, scores_survive
+from flows.artefacts import keep_caches_under, warn_if_unanchored
+from flows.differences import fork_differences
 from flows.interrupts import shielded
 from flows.ledger import Ledger, Listener
 from flows.llm_access import with_model
@@ -59,9 +59,9 @@ def fork(
     out_dir = request.out_dir or DEFAULT_OUT_DIR / f"{inputs.cluster.name}-{run_id}"
     with held(out_dir), shielded() as shield:
         watch = Watch(shield, listeners)
-        ledger = _begin(store, run_id, origin, known, (before, inputs), asked, out_dir, watch)
-        search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
+        pair = (before, inputs)
+        with _begin(store, run_id, origin, known, pair, asked, out_dir, watch) as ledger:
+            search_to_the_end(ledger, inputs, store, out_dir, stage)
     return run_id
 
 
@@ -96,8 +96,7 @@ def _begin(
     `known`: the state at the fork; `inputs`: before and after.
     """
     before, after = inputs
-    differences = all_differences(before, after)
-    inherits = scores_survive(differences) and known.spec.signature == after.signature.hashes
+    differences, inherits = fork_differences(known.spec, before, after)
     log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
     try:
         forked = RunForked(

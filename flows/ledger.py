@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from flows.interrupts import Shield
-from schemas.events import Envelope, Event, LLMCalled
+from schemas.events import CodeRan, Envelope, Event, LLMCalled, ToolCalled
 from storage import Entry, EventLog, State, fold
 from storage.run_ids import now_utc
 
@@ -44,6 +44,15 @@ class Recorder(Protocol):
 
         Raises:
             RefoldError: the record has something else next than this request.
+        """
+
+    def recorded_step(self) -> ToolCalled | CodeRan | None:
+        """What the record has next of a step of a model's code.
+
+        None: the record has nothing more, and the code must be run.
+
+        Raises:
+            RefoldError: the record has something else next.
         """
 
 
@@ -108,6 +117,10 @@ class Ledger:
 
     def recorded_call(self, request_key: str) -> None:  # noqa: ARG002
         """None: a run that goes on has no answers from the future."""
+        return
+
+    def recorded_step(self) -> None:
+        """None: a run that goes on has no steps from the future."""
         return
 
     def compact(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from flows.budgets import what_stops
+from flows.code_tape import RunCode
 from flows.deciding import decide, entry, give_up, proposal
 from flows.desk import INVESTIGATOR, NOT_SIMULATED, Desk
 from flows.ledger import Recorder
@@ -11,7 +12,14 @@ from flows.llm_access import Models, export_keys
 from flows.llm_tape import ModelBudgetSpent, ModelGone, RunTape
 from flows.stages import Stage
 from projection.legality import normalise
-from schemas.events import NoteTaken, RoundFinished, RoundStarted, TrialRejected
+from schemas.events import (
+    NEXT_STEPS_AUTHOR,
+    SUMMARY_AUTHOR,
+    NoteTaken,
+    RoundFinished,
+    RoundStarted,
+    TrialRejected,
+)
 from schemas.search import LlmPlan
 from schemas.trial import Candidate
 from storage import Entry, State
@@ -20,7 +28,7 @@ from storage.evaluation_cache import EvaluationCache
 from tasks.inputs import Inputs
 from tasks.llm.engine import TapedEngine, live_model
 from tasks.llm.halt import Halt
-from tasks.llm.investigator import ask_expert, investigate
+from tasks.llm.investigator import Belt, ask_expert, investigate
 from tasks.llm.planner import PLANNER, Plan, Unreadable, ask_planner
 from tasks.llm.proposals import read_candidates
 from tasks.llm.situation import CHECK, notes_text, situation
@@ -152,11 +160,15 @@ class _Turn:
         """What the investigator finds out, its words noted; its evaluations are events already."""
         state = self._recorder.state
         desk = Desk(self._recorder, self._inputs, self._cache, self._tape, self._halt, self._expert)
+        belt = Belt(
+            engine=self._engine(INVESTIGATOR),
+            expert=self._engine("expert:code"),
+            tools=desk.tools(),
+            code=RunCode(self._recorder),
+        )
         found = investigate(
-            self._engine(INVESTIGATOR),
-            self._engine("expert:code"),
+            belt,
             self.llm,
-            desk.tools(),
             situation(state, self._inputs.workload, self._inputs.cluster),
             _words(plan),
             self._guidance,
@@ -166,8 +178,11 @@ class _Turn:
         invented = [name for name in found.trial_ids if name not in known]
         if invented:
             self._note(CHECK, [f"the investigator named trials that do not exist: {invented}"])
-        steps = f"next steps: {found.next_steps}" if found.next_steps else ""
-        self._note(INVESTIGATOR, [found.summary, steps])
+        named = [name for name in found.trial_ids if name in known]
+        best = [f"best trials, by its own account: {' '.join(named)}"] if named else []
+        self._note(INVESTIGATOR, best)
+        self._note(SUMMARY_AUTHOR, [found.summary])
+        self._note(NEXT_STEPS_AUTHOR, [found.next_steps])
 
     @property
     def _guidance(self) -> str:

@@ -22,6 +22,7 @@ from schemas.search import LlmPlan
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
 from storage.canonical import canonical
+from tasks.changed_inputs import FROM_THE_COMMAND_LINE
 from tasks.inputs import Inputs, secrets_in, secrets_in_files
 from tasks.resolve.environment import search_dotenv
 
@@ -118,11 +119,8 @@ def inputs_of_spec(log: EventLog, spec: RunStarted) -> Inputs:
     )
 
 
-def reopen_run(
-    store: Store, run_id: str, inputs: Inputs, watch: Watch, llm: LlmPlan | None = None
-) -> Ledger:
-    """An unfinished run, resumed: RunResumed is on disk. A finished one is opened as it is, unless
-    a language model is to go on (`llm`), or the one it asked was not to be had.
+def reopen_run(store: Store, run_id: str, inputs: Inputs, watch: Watch) -> Ledger:
+    """A run, opened to be written again: its lease is held, and its spec is the one of `inputs`.
 
     Raises:
         RunLocked: a live process is writing it.
@@ -134,21 +132,27 @@ def reopen_run(
             say(f"note: run {run_id} was held by {log.lease.took_over.words}, which is gone")
         state = log.state()
         if differences := spec_differences(log, state.spec, inputs):
-            raise _changed(run_id, differences, ())
-        ledger = Ledger(log, watch.shield, state, watch.listeners)
-        reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
-        if state.finished is None or reopened:
-            resumed = RunResumed(
-                refold_version=refold_version(),
-                projection_version=PROJECTION_VERSION,
-                reopened=reopened,
-                llm=llm,
-            )
-            ledger.record(Entry(resumed))
+            raise _changed(store, run_id, differences)
     except BaseException:
         log.close()
         raise
-    return ledger
+    return Ledger(log, watch.shield, state, watch.listeners)
+
+
+def record_resumption(ledger: Ledger, llm: LlmPlan | None = None) -> None:
+    """RunResumed is on disk. A finished run is left as it is, unless a language model is to go on
+    (`llm`), or the one it asked was not to be had."""
+    state = ledger.state
+    reopened = state.finished is not None and (llm is not None or llm_is_gone(state))
+    if state.finished is not None and not reopened:
+        return
+    resumed = RunResumed(
+        refold_version=refold_version(),
+        projection_version=PROJECTION_VERSION,
+        reopened=reopened,
+        llm=llm,
+    )
+    ledger.record(Entry(resumed))
 
 
 def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequest) -> str:
@@ -159,7 +163,11 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
             difference from the newest one of this out-dir, or the newest.
         UserError: there is no unfinished run, or none that can be read.
     """
-    unfinished = [run for run in reversed(list_runs(store)) if run.status in UNFINISHED]
+    runs = list_runs(store)
+    for run in runs:
+        if run.problem is not None:
+            say(f"warning: --resume passes over run {run.run_id}: {run.problem}")
+    unfinished = [run for run in reversed(runs) if run.status in UNFINISHED]
     if not unfinished:
         raise UserError(
             f"--resume: the store {store.root} holds no unfinished run",
@@ -183,13 +191,22 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
         )
     here = [pair for pair in different if pair[0].out_dir == str(out_dir)]
     run, differences = (here or different)[0]
-    raise _changed(run.run_id, differences, _file_options(request))
+    raise _changed(store, run.run_id, differences, _as_options(request, differences))
 
 
-def _file_options(request: TuneRequest) -> list[str]:
-    options = [("--workload", request.workload), ("--target-cluster", request.target_cluster)]
-    options += [("--model-path", folder) for folder in request.model_path]
-    return [f"{option} {shlex.quote(str(path))}" for option, path in options]
+def _as_options(request: TuneRequest, differences: Sequence[Difference]) -> list[str]:
+    """The request as `refold fork` takes it: a cluster file brings its own search, and what no file
+    says is the parent's, unless it is set."""
+    options: list[tuple[str, object]] = [
+        ("--workload", request.workload),
+        ("--target-cluster", request.target_cluster),
+        *(("--model-path", folder) for folder in request.model_path),
+    ]
+    if request.seed_budget is not None:
+        options.append(("--seed-budget", request.seed_budget))
+    asked = {f"search.{name}" for name in FROM_THE_COMMAND_LINE}
+    options += [("--set", change.setting) for change in differences if change.path in asked]
+    return [f"{option} {shlex.quote(str(value))}" for option, value in options]
 
 
 def out_dir_of(request: TuneRequest, inputs: Inputs) -> Path:
@@ -197,16 +214,15 @@ def out_dir_of(request: TuneRequest, inputs: Inputs) -> Path:
     return request.out_dir or DEFAULT_OUT_DIR / inputs.cluster.name
 
 
-def _changed(run_id: str, differences: Sequence[Difference], files: Sequence[str]) -> SpecChanged:
-    """`files`: the options that name the changed files, for the command that forks."""
+def _changed(
+    store: Store, run_id: str, differences: Sequence[Difference], options: Sequence[str] = ()
+) -> SpecChanged:
+    """`options`: what makes the command that forks ask for what was asked of the run."""
     shown = "; ".join(difference.words for difference in differences[:6])
     more = f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
-    settings = [
-        f"--set {shlex.quote(difference.setting)}"
-        for difference in differences
-        if difference.path.startswith("search.")
-    ]
-    command = " ".join(("refold fork", run_id, *files, *settings))
+    if store.root != store_of(None).root:
+        options = [*options, f"--store {shlex.quote(str(store.root))}"]
+    command = " ".join(("refold fork", run_id, *options))
     return SpecChanged(
         f"run {run_id} was started with another spec: {shown}{more}",
         hint=f"restore what changed; or go on with it as a run of its own: {command}",

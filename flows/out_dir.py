@@ -11,7 +11,7 @@ from schemas.errors import EnvironmentMissing, RefoldError, UserError
 
 LOCK = ".refold.lock"
 """Stands in an out-dir while a search that will write there runs."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _taken(lock: Path) -> UserError:
 
 
 def is_disk_trouble(error: OSError) -> bool:
-    """The disk is full, over quota, read-only or broken: nothing another name would cure."""
+    """The disk is full, over a limit, read-only or broken: nothing another name would cure."""
     return error.errno in _DISK
 
 

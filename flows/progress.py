@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from flows.ledger import Listener
 from flows.terminal import say
 from schemas.events import (
+    NEXT_STEPS_AUTHOR,
+    SUMMARY_AUTHOR,
     AxesDerived,
+    CodeRan,
     Envelope,
     Event,
     LLMCalled,
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-MODELS = ("planner", "investigator")
+MODELS = ("planner", "investigator", SUMMARY_AUTHOR, NEXT_STEPS_AUTHOR)
 """Whose notes are shown as they come."""
 
 
@@ -140,6 +143,8 @@ class PlainLines:
                 return f"round         {planned} from {event.proposer}"
             case LLMCalled():
                 return call_line(event)
+            case CodeRan():
+                return code_line(event)
             case NoteTaken() if event.author in MODELS:
                 return note_line(event)
             case TrialRejected():
@@ -147,7 +152,10 @@ class PlainLines:
             case TrialScored():
                 return self._score_line(event, number)
             case RunFinished():
-                return f"finish        {event.why}; {self._incumbent}"
+                best = str(self._incumbent)
+                if self._incumbent.number is None and event.recipe_trial is not None:
+                    best = f"best #{event.recipe_trial}"  # an earlier process's, or a parent's
+                return f"finish        {event.why}; {best}"
         return None
 
     def _score_line(self, event: TrialScored, number: int | None) -> str:
@@ -174,6 +182,12 @@ def call_line(event: LLMCalled) -> str:
         f"llm           call {event.call}, {event.role} {event.model}: {tokens}{cost},"
         f" {event.latency_ms / 1000:.1f} s"
     )
+
+
+def code_line(event: CodeRan) -> str:
+    """How a step of a model's code ended, and the last line of what it said."""
+    last = event.text.strip().rpartition("\n")[2]
+    return f"sandbox       {event.kind}" + (f": {last[:76]}" if last else "")
 
 
 def note_line(event: NoteTaken) -> str:
@@ -203,6 +217,8 @@ class LiveDisplay:
                 self._start(event)
             case LLMCalled():
                 self._say(call_line(event))
+            case CodeRan():
+                self._say(code_line(event))
             case NoteTaken() if event.author in MODELS:
                 self._say(note_line(event))
             case TrialProposed() if number is not None:

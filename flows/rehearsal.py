@@ -12,12 +12,14 @@ from flows.deciding import CACHE
 from schemas.errors import RefoldError
 from schemas.events import (
     BudgetSpent,
+    CodeRan,
     Event,
     LLMCalled,
     NoteTaken,
     RunInterrupted,
     RunResumed,
     TailRecovered,
+    ToolCalled,
     TrialInvalidated,
     TrialRejected,
     TrialScored,
@@ -129,6 +131,22 @@ class Rehearsal:
             asked = Entry(NoteTaken(text=f"asks a model: request {request_key}", author="replay"))
             raise Divergence(recorded, asked)
         return event, None if event.answer_blob is None else self._blob(event.answer_blob)
+
+    def recorded_step(self) -> ToolCalled | CodeRan:
+        """What the record has next of a step of a model's code.
+
+        Raises:
+            Divergence: it has something else next.
+            RecordEnds: it has nothing more.
+        """
+        self._skip()
+        if self._next == len(self._upcoming):
+            raise RecordEnds
+        recorded = self._upcoming[self._next]
+        if not isinstance(recorded.event, ToolCalled | CodeRan):
+            asked = Entry(NoteTaken(text="runs a model's code", author="replay"))
+            raise Divergence(recorded, asked)
+        return recorded.event
 
     @property
     def exhausted(self) -> bool:

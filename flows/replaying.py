@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flows.differences import all_differences, scores_survive
+from flows.differences import fork_differences
 from flows.forking import given_up
 from flows.llm_access import Models
 from flows.opening import inputs_of_spec, refold_version
@@ -156,8 +156,7 @@ def _first_differs(
     now: Event = spec
     if isinstance(event, RunForked) and known is not None:
         before = inputs_of_spec(log, known.spec)
-        differences = all_differences(before, inputs)
-        inherits = scores_survive(differences) and known.spec.signature == spec.signature
+        differences, inherits = fork_differences(known.spec, before, inputs)
         now = event.model_copy(
             update={
                 "spec": spec,

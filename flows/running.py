@@ -33,9 +33,10 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
     else:
         print(closing_text(state, workload))
         print(f"artefacts are in {out_dir_of_run(state, request.out_dir)}")
-    if state.finished is not None and state.finished.recipe_trial is None:
+    if state.finished is not None and state.best is None:
+        why = state.finished.binding_constraints or ("what did was invalidated",)
         raise NothingLegal(
-            "nothing legal fits: " + "; ".join(state.finished.binding_constraints[:1]),
+            f"nothing legal fits: {why[0]}",
             hint=f"refold show {run_id} lists every candidate and why it was rejected",
         )
 

@@ -8,6 +8,7 @@ from flows.ledger import Recorder
 from flows.stages import Stage
 from schemas.errors import SpecChanged
 from schemas.events import Event, NoteTaken, RoundFinished, RoundStarted
+from schemas.trial import Candidate
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
 from storage.state import Trial
@@ -52,7 +53,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
             break
         if stop is None:
             _propose(ledger, whole)
-            decide(ledger, inputs, cache, stage, whole)
+            decide(ledger, inputs, cache, stage, _in_flight(ledger.state))
         give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
     best = state.best
@@ -137,6 +138,20 @@ def _propose(ledger: Recorder, batch: Sequence[NumberedTrial]) -> None:
         if number >= len(batch) or batch[number].trial_id != trial_id:
             raise SpecChanged(
                 f"run {state.run_id}: trial {number} is not what the seed plan proposes now",
-                hint=f"resume it with the Refold that started it, or: refold fork {state.run_id}",
+                hint="resume it with the Refold that started it, or:"
+                f" refold fork {state.run_id} --at-round 0",
             )
     ledger.record(*(proposal(ledger, seed) for seed in _missing(state, batch)))
+
+
+def _in_flight(state: State) -> list[NumberedTrial]:
+    """What is undecided, as proposed: candidates of others too, which a fork took up again."""
+    return [_numbered(state.trials[number]) for number in sorted(state.in_flight)]
+
+
+def _numbered(trial: Trial) -> NumberedTrial:
+    proposed = trial.proposed
+    candidate = Candidate(
+        config=proposed.requested, rule=proposed.rule, why=proposed.why, tag=proposed.tag
+    )
+    return NumberedTrial(trial.number, candidate, proposed.config)

@@ -91,6 +91,15 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+def wrapped(text: str, *, indent: int, label: str = "") -> list[str]:
+    """`label`, then `text` from column `indent` on, broken between words at 100 columns."""
+    import textwrap
+
+    lines = textwrap.wrap(" ".join(text.split()), MAX_WIDTH - indent, break_on_hyphens=False)
+    first, *others = lines or [""]
+    return [f"{label:{indent}}{first}".rstrip(), *(f"{'':{indent}}{line}" for line in others)]
+
+
 def say(line: str) -> None:
     """One line about what is going on, on stderr."""
     print(line, file=sys.stderr, flush=True)

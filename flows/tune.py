@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from flows.artefacts import (
     keep_caches_under,
@@ -25,6 +26,7 @@ from flows.opening import (
     Watch,
     inputs_of_run,
     out_dir_of,
+    record_resumption,
     reopen_run,
     run_to_resume,
     start_run,
@@ -38,6 +40,7 @@ from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
+from schemas.search import LlmPlan
 from storage import Entry, EventLog, State, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import PLAN_DONE, Outcome, finish
@@ -60,21 +63,21 @@ def tune(
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
-    with held(out_dir), shielded() as shield:
+    with shielded() as shield:
         watch = Watch(shield, listeners)
         if request.resume:
             run_id = run_to_resume(store, inputs, out_dir, request)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
-            ledger = reopen_run(store, run_id, inputs, watch)
-        else:
+            _take_up(store, run_id, inputs, out_dir, watch, stage)
+            return run_id
+        with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
-            ledger = start_run(store, inputs, out_dir, watch)
-        search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
-    return ledger.run_id
+            with start_run(store, inputs, out_dir, watch) as ledger:
+                search_to_the_end(ledger, inputs, store, out_dir, stage)
+            return ledger.run_id
 
 
 def resume(
@@ -93,28 +96,47 @@ def resume(
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
     asked = None if request.llm is None else with_model(inputs, request.llm).search.llm
-    out_dir = out_dir_of_run(EventLog.open(store, run_id).state(), request.out_dir)
-    with held(out_dir), shielded() as shield:
-        ledger = reopen_run(store, run_id, inputs, Watch(shield, listeners), asked)
-        search_to_the_end(ledger, inputs, store, stage)
-        stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
-    return ledger.run_id
+    with shielded() as shield:
+        watch = Watch(shield, listeners)
+        _take_up(store, run_id, inputs, request.out_dir, watch, stage, asked)
+    return run_id
 
 
-def search_to_the_end(ledger: Ledger, inputs: Inputs, store: Store, stage: Stage) -> None:
-    """Takes an open run to its end, or records why it stopped; then gives its lease back.
+def _take_up(
+    store: Store,
+    run_id: str,
+    inputs: Inputs,
+    out_dir: Path | None,
+    watch: Watch,
+    stage: Stage,
+    llm: LlmPlan | None = None,
+) -> None:
+    """A run's rest. Its lease comes before its out-dir: who holds both is named by the lease."""
+    with reopen_run(store, run_id, inputs, watch) as ledger:
+        folder = out_dir_of_run(ledger.state, out_dir)
+        with held(folder):
+            record_resumption(ledger, llm)
+            search_to_the_end(ledger, inputs, store, folder, stage)
+
+
+def search_to_the_end(
+    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage
+) -> None:
+    """Takes an open run to its end, or records why it stopped; then writes its artefacts, while its
+    lease is still held.
 
     Raises:
         Interrupted: it was asked to stop.
         LogError: the log failed.
     """
-    with ledger, _interruptible(ledger):
+    with _interruptible(ledger):
         log = EventLog.open(store, ledger.run_id)
         models = Models(
             key_from(inputs.llm), inputs.secrets(), partial(continue_round, log, ledger)
         )
         search(ledger, inputs, store.evaluations, stage, models)
         ledger.compact()
+    stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
 
 def _resolve(request: TuneRequest) -> Inputs:
@@ -143,17 +165,22 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
     except LogError:
         raise
     except KeyboardInterrupt as error:
-        _record_interruption(ledger, "interrupted by the user")
-        raise Interrupted(ledger.run_id) from error
+        if _record_interruption(ledger, "interrupted by the user"):
+            raise Interrupted(ledger.run_id) from error
+        raise
     except BaseException as error:
-        _record_interruption(ledger, f"stopped by {type(error).__name__}")
-        error.add_note(f"refold resume {ledger.run_id} takes the run up again")
+        if _record_interruption(ledger, f"stopped by {type(error).__name__}"):
+            error.add_note(f"refold resume {ledger.run_id} takes the run up again")
         raise
 
 
-def _record_interruption(ledger: Ledger, why: str) -> None:
+def _record_interruption(ledger: Ledger, why: str) -> bool:
+    """Whether the run was still to go on; nothing can interrupt one that has finished."""
+    if ledger.state.finished is not None:
+        return False
     ledger.record(Entry(RunInterrupted(why=why)))
     ledger.anchor()
+    return True
 
 
 def search(
@@ -165,6 +192,7 @@ def search(
         LogError: the log cannot be written.
     """
     if ledger.state.finished is not None:
+        ledger.anchor()  # its process may have died between the last event and the anchor
         return
     if ledger.state.axes is None:
         axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)

@@ -25,7 +25,7 @@ BROKEN_PIPE = 141
 USAGE = 2
 BUG = 70
 """EX_SOFTWARE of sysexits.h."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 # Typer carries its own copy of click in some versions and depends on click in others; BadParameter

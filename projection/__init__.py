@@ -3,5 +3,5 @@
 No I/O beyond its own shipped profiles, no clock, no randomness, no Prefect.
 """
 
-PROJECTION_VERSION = "1"
+PROJECTION_VERSION = "2"
 """Part of every signature: raised whenever a formula, constant or shipped profile changes."""

@@ -39,6 +39,24 @@ class _Tiling:
     end_cycles: float
 
 
+FLASH_2_ON_HOPPER: Final = (370 / 648, 322 / 561)
+"""FlashAttention-2 over FlashAttention-3 on H100, forward and backward, head 128, 16k, no mask
+(FlashAttention-3 paper, 2407.08608). Where the published rates are FlashAttention-2's already
+(A100, MI300X) nothing is taken off; none was found for Blackwell, which gets Hopper's."""
+FLASH_1_OVER_2: Final = 0.5
+"""FlashAttention-2 is "around 2x" as fast as its predecessor (2307.08691)."""
+
+
+def flash_share(gpu: GpuProfile, version: int | None) -> tuple[float, float]:
+    """Rate of an older FlashAttention over the GPU's published one, forward and backward."""
+    if version is None:
+        return 1.0, 1.0
+    newer = gpu.arch.startswith(("sm_90", "sm_100"))
+    forward, backward = FLASH_2_ON_HOPPER if newer else (1.0, 1.0)
+    older = FLASH_1_OVER_2 if version == 1 else 1.0
+    return forward * older, backward * older
+
+
 def attention_flops(op: AttentionCore, direction: Direction) -> float:
     """FLOPs of the scores a mask leaves: 2 GEMMs forward, 5 backward, a multiply-add as two.
 

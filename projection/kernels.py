@@ -145,7 +145,7 @@ def gemm_factor(op: Gemm, achievable: Achievable) -> float:
     """Achieved fraction of the GEMM model's rate, by precision, direction and kind of kernel.
 
     Falls back from the particular to the general: backward to forward, grouped to dense. One expert
-    per GPU has figures of its own in bf16 only, where libraries run it as a plain GEMM.
+    per GPU has published figures of its own in bf16 only, where libraries run it as a plain GEMM.
     """
     a, backward, fp8 = achievable, op.layout != "TN", op.dtype == "fp8"
     dense = a.gemm_fp8 if fp8 else a.gemm_bf16
@@ -154,7 +154,9 @@ def gemm_factor(op: Gemm, achievable: Achievable) -> float:
     if op.call != "grouped":
         return dense
     if fp8:
-        return (a.grouped_fp8_backward if backward else a.grouped_fp8) or dense
+        grouped = a.grouped_fp8_backward if backward else a.grouped_fp8
+        alone = a.one_expert_fp8_backward if backward else a.one_expert_fp8
+        return (alone if op.batch == 1 else None) or grouped or dense
     if op.batch == 1:
         return (a.one_expert_bf16_backward if backward else a.one_expert_bf16) or dense
     return (a.grouped_bf16_backward if backward else a.grouped_bf16) or dense

@@ -6,6 +6,14 @@ does not tile the cluster, its batch is not whole, or no such pipeline exists.
 
 from typing import Any
 
+from projection.attention import flash_share
+from projection.calibration import (
+    PRECISIONS,
+    calibration_of,
+    expected_error,
+    rates,
+    with_flash_attention,
+)
 from projection.degrees import Degrees, Impossible, degrees
 from projection.gemm import gemm_model
 from projection.kernels import KernelModels
@@ -16,7 +24,6 @@ from projection.memory.model import MemoryModel
 from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
 from projection.placement import Placement
-from projection.profiles import achievable
 from projection.schedules import Timeline
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
@@ -25,6 +32,7 @@ from projection.zero_delta import idle_recompute, trial_warnings, zero_delta_rea
 from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
 from schemas.evaluation import Evaluation, Provenance, RankMemory, SignatureHashes, Source
+from schemas.gpu import Achievable
 from schemas.search import SearchSpec
 from schemas.trial import NormalTrial, trial_id_of
 from schemas.workload import Workload
@@ -47,8 +55,14 @@ class Oracle:
         search: SearchSpec,
         *,
         signature: SignatureHashes,
+        achieved: Achievable | None = None,
     ) -> None:
-        """Raises EnvironmentMissing when a GEMM backend asked for by name is not installed."""
+        """As a user asks, or with rates a fit tries out (`achieved`) for the calibration's.
+
+        Raises:
+            EnvironmentMissing: a GEMM backend asked for by name is not installed.
+            ClusterError: the cluster's calibration is not of its GPU, or of another GEMM model.
+        """
         self.workload = workload
         self.cluster = cluster
         self.search = search
@@ -58,7 +72,12 @@ class Oracle:
         self._time: TimeModel | None = None
         self._flops = model_flops_per_sequence(workload.architecture, workload.seq_length)
         self._gemm = gemm_model(cluster.gpu, search.gemm_backend)
-        self._factors = achievable(cluster.gpu, self._gemm.name)
+        self._calibration = calibration_of(cluster, self._gemm.name)
+        self._factors = with_flash_attention(
+            achieved or rates(cluster.gpu, self._gemm.name, self._calibration),
+            flash_share(cluster.gpu, workload.flash_attention_version),
+        )
+        self._expected = {p: expected_error(self._calibration, p) for p in PRECISIONS}
         self._warnings = self._standing_warnings()
 
     def project(self, trial: NormalTrial) -> Evaluation:
@@ -68,6 +87,10 @@ class Oracle:
     def memory(self, trial: NormalTrial) -> Evaluation:
         """Memory of `trial` alone: what the memory filter asks before paying for time."""
         return self._evaluate(trial, "memory_only")
+
+    def iteration_ms(self, trial: NormalTrial) -> float:
+        """Time alone of one iteration of `trial`; raises UserError where it is impossible."""
+        return self._time_model().report(trial, self._degrees(trial)).iteration_ms
 
     def largest_imbalance(self, trial: NormalTrial) -> float | None:
         """The largest expert load of the busiest rank over the mean with which `trial` still fits.
@@ -134,6 +157,7 @@ class Oracle:
         numbers = self._memory_fields(trial, memory)
         if time is not None:
             numbers |= self._time_fields(trial, time)
+            numbers["expected_error"] = self._expected["bf16" if trial.fp8 == "none" else "fp8"]
         return Evaluation.model_construct(
             **self._identity(trial, source),
             legal=True,
@@ -250,6 +274,13 @@ class Oracle:
         gpu, warnings = self.cluster.gpu, []
         if not self._factors.calibrated:
             warnings.append(f"uncalibrated: achievable rates of {gpu.name} are published figures")
+        elif self._calibration is not None and self._calibration.fitted_from != "gpu":
+            kin = (
+                self._calibration.family
+                if self._calibration.fitted_from == "family"
+                else gpu.vendor
+            )
+            warnings.append(f"calibrated with {kin} rows: no measured run of {gpu.name} was known")
         if self._gemm.name == "tile" and gpu.vendor == "amd" and self.search.gemm_backend == "auto":
             warnings.append("GEMM times are the tile model's: Origami is not installed")
         return tuple(warnings)

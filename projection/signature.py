@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from projection import PROJECTION_VERSION
+from projection.calibration import calibration_of, rates
 from projection.gemm import GemmModel
-from projection.profiles import achievable
 from schemas.cluster import Cluster
 from schemas.signature import Signature, content_hash
 from schemas.workload import Workload
@@ -16,7 +16,9 @@ WORKLOAD_IDENTITY = frozenset(
 """Workload fields that no score depends on, or that stand elsewhere: the architecture has its own
 entry, and a trial (the baseline included) is part of a result's identity beside the signature."""
 
-CLUSTER_IDENTITY = frozenset({"name", "gpu", "stack", "gpu_hour_price", "gpu_power_w"})
+CLUSTER_IDENTITY = frozenset(
+    {"name", "gpu", "stack", "calibration", "gpu_hour_price", "gpu_power_w"}
+)
 """Cluster fields that no score depends on, or that stand elsewhere."""
 
 
@@ -60,9 +62,15 @@ def signature_of(
 
 
 def calibration_hash(cluster: Cluster, gemm: GemmModel) -> str:
-    """Hash of the factors between peak and achieved on this cluster's GPU, over this GEMM model."""
-    factors = achievable(cluster.gpu, gemm.name).model_dump(mode="json", exclude={"sources"})
-    return content_hash(factors)
+    """Hash of the calibration in force and of the rates it leads to, over this GEMM model."""
+    calibration = calibration_of(cluster, gemm.name)
+    achieved = rates(cluster.gpu, gemm.name, calibration)
+    return content_hash(
+        {
+            "rates": achieved.model_dump(mode="json", exclude={"sources"}),
+            "calibration": calibration and calibration.model_dump(mode="json"),
+        }
+    )
 
 
 def _fields(model: Workload | Cluster, left_out: frozenset[str]) -> dict[str, Any]:

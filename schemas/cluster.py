@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from schemas.calibration import Calibration
 from schemas.gpu import GpuProfile
 from schemas.model import FrozenModel
 
@@ -106,6 +107,8 @@ class Cluster(FrozenModel):
     memory_overheads: MemoryOverheads = MemoryOverheads()
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "tp-cp-ep-dp-pp"
     """Order in which parallel groups take consecutive ranks, innermost first (Megatron's)."""
+    calibration: Calibration | Literal["none"] | None = None
+    """The user's own; "none": published rates alone; None: the one that ships, if any."""
     gpu_hour_price: float | None = Field(default=None, ge=0, le=1e6)
     gpu_power_w: float | None = Field(default=None, ge=0, le=1e6)
 

@@ -21,6 +21,8 @@ class TargetCluster(FrozenModel):
     gpu_clock_mhz: float | None = Field(default=None, ge=100, le=10_000)
     gpu_profile: str | None = None
     """Path of a GPU profile YAML for a GPU that does not ship with Refold."""
+    calibration: str | None = None
+    """Path of a calibration YAML; "none" turns the shipped one off."""
     placement: Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] | None = None
     stack: Stack | None = None
     moe_imbalance: MoeImbalance | float | None = None
@@ -32,16 +34,16 @@ class TargetCluster(FrozenModel):
 class FileBudget(FrozenModel):
     """`optimization.budget:`; None takes the default of `schemas.search.Budget`."""
 
-    seed_budget: int | None = Field(default=None, ge=1)
-    max_proposals: int | None = Field(default=None, ge=0)
-    max_perf_calls: int | None = Field(default=None, ge=0)
-    max_benchmark_calls: int | None = Field(default=None, ge=0)
-    max_rounds: int | None = Field(default=None, ge=0)
-    max_rlm_iterations: int | None = Field(default=None, ge=0)
-    max_llm_tokens: int | None = Field(default=None, ge=0)
-    max_llm_cost_usd: float | None = Field(default=None, ge=0)
-    max_wall_clock_s: float | None = Field(default=None, ge=0)
-    patience: int | None = Field(default=None, ge=1)
+    seed_budget: int | None = Field(default=None, ge=1, le=10**12)
+    max_proposals: int | None = Field(default=None, ge=0, le=10**12)
+    max_perf_calls: int | None = Field(default=None, ge=0, le=10**12)
+    max_benchmark_calls: int | None = Field(default=None, ge=0, le=10**12)
+    max_rounds: int | None = Field(default=None, ge=0, le=10**12)
+    max_rlm_iterations: int | None = Field(default=None, ge=0, le=10**12)
+    max_llm_tokens: int | None = Field(default=None, ge=0, le=10**12)
+    max_llm_cost_usd: float | None = Field(default=None, ge=0, le=10**12)
+    max_wall_clock_s: float | None = Field(default=None, ge=0, le=10**12)
+    patience: int | None = Field(default=None, ge=1, le=10**12)
 
 
 class Optimization(FrozenModel):

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from schemas.calibration import ExpectedError
 from schemas.model import FrozenModel
 
 Provenance = Literal["synthetic", "inferred", "analytic", "calibrated", "measured"]
@@ -82,6 +83,8 @@ class Evaluation(FrozenModel):
     source: Source
     provenance: Provenance
     signature: SignatureHashes
+    expected_error: ExpectedError | None = None
+    """How far off the time may be, by the nearest measured evidence; None where no time is."""
     warnings: tuple[str, ...] = ()
     zero_delta_reasons: dict[str, str] = Field(default_factory=dict)
     """Knob → code: why setting it moves no number here ("ep_group_is_one", …)."""

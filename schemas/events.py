@@ -154,6 +154,33 @@ class LLMCalled(FrozenModel):
     latency_ms: float = Field(ge=0)
 
 
+class ToolCalled(FrozenModel):
+    """A model's code asked a tool, in a sandbox. On disk before the tool answers."""
+
+    type: Literal["ToolCalled"] = "ToolCalled"
+    tool: str
+    arguments: dict[str, Any]
+
+
+class CodeRan(FrozenModel):
+    """A step of a model's code ended. What it did to the run are the events before this one."""
+
+    type: Literal["CodeRan"] = "CodeRan"
+    code_sha256: str
+    """Of the code, which is in the model's answer."""
+    kind: Literal["output", "error", "final", "stopped"]
+    """`final`: it handed back its findings. `stopped`: it took too long, or its process ended."""
+    text: str
+    """What the model was shown of it."""
+    submitted: dict[str, Any] | None = None
+    """The findings of a `final` step."""
+
+
+SUMMARY_AUTHOR = "investigator's summary"
+NEXT_STEPS_AUTHOR = "investigator's next steps"
+"""Authors of the notes that `summary.json` repeats as the model's words."""
+
+
 class NoteTaken(FrozenModel):
     """A line for the scratchpad."""
 
@@ -227,6 +254,8 @@ Event = Annotated[
     | TrialScored
     | TrialInvalidated
     | LLMCalled
+    | ToolCalled
+    | CodeRan
     | NoteTaken
     | BudgetSpent
     | RoundFinished

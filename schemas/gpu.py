@@ -56,6 +56,9 @@ class Achievable(FrozenModel):
     grouped_bf16: float | None = Field(default=None, gt=0, le=1.5)
     """Grouped GEMMs of several experts."""
     grouped_bf16_backward: float | None = Field(default=None, gt=0, le=1.5)
+    one_expert_fp8: float | None = Field(default=None, gt=0, le=1.5)
+    """None: as `grouped_fp8`, the same kernels."""
+    one_expert_fp8_backward: float | None = Field(default=None, gt=0, le=1.5)
     grouped_fp8: float | None = Field(default=None, gt=0, le=1.5)
     """Grouped GEMMs of one or several experts."""
     grouped_fp8_backward: float | None = Field(default=None, gt=0, le=1.5)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -126,9 +126,12 @@ class NormalTrial(FrozenModel):
         return self.pp_schedule in SPLIT_BACKWARD
 
 
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def trial_id_of(normal_form: dict[str, Any]) -> str:
     """`NormalTrial.trial_id`, for whoever holds the normal form already dumped as JSON."""
-    text = json.dumps(normal_form, sort_keys=True, separators=(",", ":"))
+    text = _CANONICAL.encode(normal_form)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

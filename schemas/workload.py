@@ -8,6 +8,8 @@ from schemas.architecture import Architecture
 from schemas.model import FrozenModel
 from schemas.trial import NormalTrial
 
+GraphScope = Literal["full_iteration", "layer", "attn", "mlp", "moe_router", "moe_preprocess"]
+
 
 class Precision(FrozenModel):
     """The training precision regime, from the workload's own fields."""
@@ -39,6 +41,8 @@ class Workload(FrozenModel):
     padded_vocab_size: int | None = None
     """Set only when the file fixes it; else vocabulary padded to the divisor times tp."""
     flash_attention: bool = True
+    flash_attention_version: Literal[1, 2] | None = None
+    """Kernels of FlashAttention 1 or 2 where newer ones exist; None: the fastest published."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
     cp_comm_type: Literal["p2p", "a2a", "allgather", "a2a+p2p"] = "p2p"
@@ -48,6 +52,9 @@ class Workload(FrozenModel):
     moe_shared_expert_overlap: bool = False
     force_load_balancing: bool = False
     gradient_accumulation_fusion: bool = False
+    cuda_graphs: tuple[GraphScope, ...] = ()
+    """What graphs replay, so that launching it costs the host nothing: Megatron's
+    `cuda_graph_scope`, `layer` where whole layers are captured."""
 
     framework: str = "megatron"
     source: str

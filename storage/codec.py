@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from schemas.errors import DamagedLog, UnknownEvent
 from schemas.events import SCHEMA_VERSION, Envelope, Event
 from storage.canonical import canonical, is_canonical, parsed
-from storage.upcasting import upcast
+from storage.upcasting import ADDED_IN, upcast
 
 
 def payload_of(event: Event) -> str:
@@ -48,11 +48,17 @@ def event_of(envelope: Envelope, *, in_canonical_form: bool = False) -> Event:
             f"{_where(envelope)}: this Refold knows no event {envelope.type!r}",
             hint="read the run with the Refold that wrote it, or a newer one",
         )
+    version = envelope.schema_version
+    if version < ADDED_IN.get(envelope.type, 1):
+        raise DamagedLog(f"{_where(envelope)}: schema version {version} has no {envelope.type}")
     value = _object(envelope)
     if in_canonical_form and not is_canonical(envelope.payload, value):
         raise DamagedLog(f"{_where(envelope)}: its payload is not canonical JSON")
-    if envelope.schema_version < SCHEMA_VERSION:
-        value = upcast(envelope.type, envelope.schema_version, value)
+    if version < SCHEMA_VERSION:
+        try:
+            value = upcast(envelope.type, version, value)
+        except ValueError as error:
+            raise DamagedLog(f"{_where(envelope)}: not a {envelope.type}: {error}") from error
     try:
         return model.model_validate(value)
     except ValidationError as error:

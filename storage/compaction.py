@@ -33,13 +33,18 @@ def compact(backend: SegmentStore, extent: Extent) -> int:
 
 
 def finish_compaction(backend: SegmentStore, extent: Extent) -> None:
-    """Removes segments whose events lie in the first one: what a killed compaction, or a writer
-    that came too late, left behind. For the holder of the lease, once the run was verified."""
+    """Removes what a killed compaction, or a writer that came too late, left behind. For the holder
+    of the lease, once the run was verified."""
+    backend.remove([_key(extent, seq) for seq in left_behind(backend, extent)])
+
+
+def left_behind(backend: SegmentStore, extent: Extent) -> list[int]:
+    """Segments, by their first event, whose events lie in the run's first one."""
     left = [seq for seq in extent.segments[1:] if is_superseded(extent.mark, seq)]
-    if left and len(read_segment(backend, extent.run_id, extent.first_seq)) > left[-1] - (
-        extent.first_seq
-    ):
-        backend.remove([_key(extent, seq) for seq in left])
+    if not left:
+        return []
+    held = len(read_segment(backend, extent.run_id, extent.first_seq))
+    return [seq for seq in left if seq < extent.first_seq + held]
 
 
 def _key(extent: Extent, first_seq: int) -> str:

@@ -94,6 +94,16 @@ class EvaluationCache:
             return self._settle(key, identity, evaluation, data)
         return None
 
+    def forget(self, evaluation: Evaluation) -> None:
+        """Drop what answers the question of `evaluation`, if it is this answer.
+
+        Raises:
+            LogError: it cannot be removed.
+        """
+        identity = identity_of(evaluation)
+        if self.find(identity).evaluation == evaluation:
+            self._backend.remove([_path(identity)])
+
     def _settle(
         self, key: str, identity: ResultIdentity, evaluation: Evaluation, data: bytes
     ) -> str | None:

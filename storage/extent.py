@@ -56,14 +56,24 @@ def survey(backend: SegmentStore, run_id: str) -> Extent:
     mark = read_mark(backend, run_id)
     torn: list[str] = []
     while segments and (anchor is None or segments[-1] > anchor.seq):
-        if not _is_torn(backend, run_id, segments[-1]):
+        try:
+            read_segment(backend, run_id, segments[-1])
+        except TornSegment:
+            torn.append(segment_name(segments.pop()))
+        except NotStored:
+            segments.pop()  # compacted away since they were listed
+        except ForeignSegment:
             break
-        torn.append(segment_name(segments.pop()))
+        else:
+            break
     if not segments and anchor is None:
         raise RunNotFound(f"no run {run_id} in the store")
     origin = _origin(backend, run_id, segments[0]) if segments and segments[0] > 0 else None
     first_seq = origin.seq + 1 if origin else 0
-    if anchored is not None:
+    if anchored is not None and anchored.first_seq != first_seq:
+        if origin is not None:
+            what = f"begins with event {first_seq}, its anchored head says {anchored.first_seq}"
+            raise DamagedLog(f"run {run_id}: {what}")
         first_seq = anchored.first_seq
     return Extent(run_id, anchor, first_seq, origin, tuple(segments), tuple(reversed(torn)), mark)
 
@@ -107,16 +117,6 @@ def read_segment(
         NotStored, TornSegment, ForeignSegment: there is none, or not a whole one of ours.
     """
     return decoder(backend.read(f"{events_prefix(run_id)}/{segment_name(first_seq)}"))
-
-
-def _is_torn(backend: SegmentStore, run_id: str, first_seq: int) -> bool:
-    try:
-        read_segment(backend, run_id, first_seq)
-    except (TornSegment, NotStored):
-        return True
-    except ForeignSegment:
-        return False
-    return False
 
 
 def _origin(backend: SegmentStore, run_id: str, first_seq: int) -> Origin | None:

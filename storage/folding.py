@@ -11,6 +11,7 @@ from schemas.errors import DamagedLog
 from schemas.events import (
     AxesDerived,
     BudgetSpent,
+    CodeRan,
     Envelope,
     Event,
     LLMCalled,
@@ -23,6 +24,7 @@ from schemas.events import (
     RunResumed,
     RunStarted,
     TailRecovered,
+    ToolCalled,
     TrialInvalidated,
     TrialProposed,
     TrialRejected,
@@ -240,9 +242,20 @@ class _Folder:
         if trial is None or trial.scored is None or trial.proposed.trial_id != event.trial_id:
             self._impossible(envelope, f"invalidates trial {envelope.trial}, which has no score")
             return
+        if trial.invalidated is not None:
+            self._impossible(envelope, f"invalidates trial {trial.number} a second time")
         self.trials[trial.number] = replace(trial, invalidated=event)
         scores = [(t.number, t.score) for t in self.trials.values()]
         self.incumbent = min((rank(n, s) for n, s in scores if s is not None), default=None)
+        said = event.incumbent, event.incumbent_trial_id, event.incumbent_tokens_per_s_per_gpu
+        if said != self._best():
+            self._impossible(envelope, f"says that the best is then trial {event.incumbent}")
+
+    def _best(self) -> tuple[int | None, str | None, float | None]:
+        if self.incumbent is None:
+            return None, None, None
+        trial = self.trials[self.incumbent[1]]
+        return trial.number, trial.proposed.trial_id, trial.score
 
     def _started_again(self, envelope: Envelope, _: RunStarted) -> None:
         self._impossible(envelope, "starts the run a second time")
@@ -261,6 +274,8 @@ class _Folder:
     def _finished(self, envelope: Envelope, event: RunFinished) -> None:
         if self._round() is not None:
             self._impossible(envelope, "finishes the run within a round")
+        if self.open_trials:
+            self._undecided(envelope, "the run")
         self.finished = event
 
     def _rejected(self, envelope: Envelope, event: TrialRejected) -> None:
@@ -290,8 +305,7 @@ class _Folder:
         if current is None or envelope.round != current.number:
             self._impossible(envelope, f"finishes round {envelope.round}, which is not open")
         elif self.open_trials:
-            undecided = ", ".join(map(str, self.open_trials))
-            self._impossible(envelope, f"finishes a round with trials undecided: {undecided}")
+            self._undecided(envelope, "a round")
         else:
             self.rounds[-1] = replace(
                 current,
@@ -300,11 +314,18 @@ class _Folder:
                 finished_at=envelope.at,
             )
 
-    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+    def _undecided(self, envelope: Envelope, what: str) -> None:
+        undecided = ", ".join(map(str, self.open_trials))
+        self._impossible(envelope, f"finishes {what} with trials undecided: {undecided}")
+
+    def _of_open_round(self, envelope: Envelope, _: Event) -> None:
         current = self._round()
         if current is None or envelope.round != current.number:
             self._impossible(envelope, f"is of round {envelope.round}, which is not open")
-        elif event.call != len(self.calls):
+
+    def _called(self, envelope: Envelope, event: LLMCalled) -> None:
+        self._of_open_round(envelope, event)
+        if event.call != len(self.calls):
             self._impossible(envelope, f"is call {event.call}; call {len(self.calls)} is next")
         self.calls.append(Call(event, envelope.run_id, envelope.at, envelope.round))
         self.llm_tokens += (event.input_tokens or 0) + (event.output_tokens or 0)
@@ -318,6 +339,8 @@ class _Folder:
             self._impossible(envelope, "proposes a trial without a number")
         elif number in self.trials:
             self._impossible(envelope, f"proposes trial {number} a second time")
+        elif event.call is not None and not 0 <= event.call < len(self.calls):
+            self._impossible(envelope, f"names call {event.call}, which was not made")
         else:
             self.trials[number] = Trial(number, current.number, event, envelope.at)
             self.open_trials[number] = None
@@ -385,6 +408,8 @@ _STEPS: dict[type[Event], Callable[[_Folder, Envelope, Any], None]] = {
     TrialScored: _Folder._scored,
     TrialInvalidated: _Folder._invalidated,
     LLMCalled: _Folder._called,
+    ToolCalled: _Folder._of_open_round,
+    CodeRan: _Folder._of_open_round,
     BudgetSpent: _Folder._budget_spent,
     NoteTaken: _Folder._noted,
     RoundFinished: _Folder._round_finished,

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from schemas.errors import DamagedLog
 from schemas.model import FrozenModel
 from storage.backends import NotStored, SegmentStore
+from storage.canonical import canonical, sha256_hex
 from storage.layout import head_key
 from storage.summary import SUMMARY_VERSION, RunSummary
 
@@ -30,6 +31,15 @@ class AnchoredHead(FrozenModel):
     head: Head
     summary_version: int
     summary: dict[str, object]
+    sha256: str | None = None
+    """Of all the rest: nothing else would notice a changed summary. None: from before there was."""
+
+    @property
+    def digest(self) -> str:
+        """What `sha256` should be."""
+        # What the file has: a field that a later version adds must not make it look changed.
+        values = self.model_dump(mode="json", exclude={"sha256"}, exclude_unset=True)
+        return sha256_hex(canonical(values).encode())
 
     def known_summary(self) -> RunSummary | None:
         """The summary; None when another version of this code wrote it: then rebuild it."""
@@ -57,6 +67,8 @@ def read_anchor(backend: SegmentStore, run_id: str) -> AnchoredHead | None:
         raise DamagedLog(f"run {run_id}: its anchored head is not readable") from error
     if anchor.run_id != run_id:
         raise DamagedLog(f"run {run_id}: its anchored head names run {anchor.run_id}")
+    if anchor.sha256 not in (None, anchor.digest):
+        raise DamagedLog(f"run {run_id}: its anchored head is not what was written")
     return anchor
 
 
@@ -75,4 +87,5 @@ def write_anchor(
         summary_version=SUMMARY_VERSION,
         summary=summary.model_dump(mode="json"),
     )
-    backend.replace(head_key(run_id), anchor.model_dump_json().encode())
+    anchor = anchor.model_copy(update={"sha256": anchor.digest})
+    backend.replace(head_key(run_id), anchor.model_dump_json(exclude_unset=True).encode())

@@ -146,7 +146,9 @@ def share_is_sound(backend: SegmentStore, pieces: list[Piece], number: int, coun
 
 def _is_sound(row: Row) -> bool:
     event = sound(row, in_canonical_form=True)
-    # The columns do not tell this one, and the fold asks for it.
+    # What the columns do not tell and the fold asks for.
+    if type(event) is TrialProposed:
+        return event.call is None
     return type(event) is not TrialScored or event.evaluation.trial_id == event.trial_id
 
 
@@ -180,7 +182,8 @@ def _outline(row: Row) -> Event:
 
 
 def _proposal(row: Row) -> Event:
-    event: Event = _blank(TrialProposed).model_copy(update={"trial_id": row.hot.trial_id})
+    told = {"trial_id": row.hot.trial_id, "call": None}
+    event: Event = _blank(TrialProposed).model_copy(update=told)
     return event
 
 

@@ -69,6 +69,11 @@ def head_key(run_id: str) -> str:
     return f"{HEADS}/{run_id}.json"
 
 
+def run_of_head(name: str) -> str | None:
+    """The run whose head a file below `heads/` is; None: it is none."""
+    return name.removesuffix(".json") if name.endswith(".json") else None
+
+
 def lease_key(run_id: str) -> str:
     """Key of a run's lease, without suffix."""
     return f"leases/{run_id}"

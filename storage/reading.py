@@ -62,25 +62,26 @@ def records(
     """
     reading = reading or Reading(decode, sound)
     prev_hash = ZERO_HASH
-    if extent.origin is not None:
-        cut = extent.origin.seq if last is None else min(last, extent.origin.seq)
-        yield from _inherited(backend, extent.run_id, extent.origin, cut, reading)
-        prev_hash = extent.origin.hash
-    yield from _own(backend, extent, prev_hash, last, reading)
+    for part, cut in _parts(backend, extent, last):
+        origin = part.origin
+        if origin is not None and origin.hash != prev_hash:
+            what = f"does not continue event {origin.seq} of run {origin.run_id}"
+            raise BadEvent(part.run_id, part.first_seq, what)
+        for record in _own(backend, part, prev_hash, cut, reading):
+            prev_hash = record.envelope.hash
+            yield record
 
 
-def _inherited(
-    backend: SegmentStore, run_id: str, origin: Origin, last: int, reading: Reading
-) -> Iterator[Record]:
-    parent = _parent(backend, run_id, origin)
-    hash_there = None
-    for record in records(backend, parent, last=last, reading=reading):
-        hash_there = record.envelope.hash
-        yield record
-    if last == origin.seq and hash_there != origin.hash:
-        raise BadEvent(
-            run_id, origin.seq + 1, f"does not continue event {origin.seq} of run {origin.run_id}"
-        )
+def _parts(
+    backend: SegmentStore, extent: Extent, last: int | None
+) -> list[tuple[Extent, int | None]]:
+    """The runs whose events make up this one, the oldest first, each with the last event wanted of
+    it; those of which none is wanted left out."""
+    parts = [(extent, last)]
+    while (origin := parts[-1][0].origin) is not None:
+        cut = origin.seq if last is None else min(last, origin.seq)
+        parts.append((_parent(backend, parts[-1][0].run_id, origin), cut))
+    return [part for part in reversed(parts) if part[1] is None or part[1] >= part[0].first_seq]
 
 
 def _parent(backend: SegmentStore, run_id: str, origin: Origin) -> Extent:
@@ -184,10 +185,5 @@ def lineage_of(backend: SegmentStore, run_id: str) -> list[tuple[str, int | None
     Raises:
         RunNotFound, DamagedLog: one of them is not there or not readable.
     """
-    extent = survey(backend, run_id)
-    chain: list[tuple[str, int | None]] = [(run_id, None)]
-    while extent.origin is not None:
-        origin = extent.origin
-        extent = _parent(backend, extent.run_id, origin)
-        chain.append((extent.run_id, origin.seq))
-    return chain
+    parts = _parts(backend, survey(backend, run_id), None)
+    return [(part.run_id, cut) for part, cut in reversed(parts)]

@@ -83,7 +83,10 @@ def decode(data: bytes, *, groups: slice = slice(None), payloads: bool = True) -
                 raise ForeignSegment("its columns are not those of a segment")
             if file.metadata.num_rows == 0:
                 raise ForeignSegment("it holds no event")
-            table = file.read_row_groups(range(file.num_row_groups)[groups], wanted)
+            # Threads of its own would outlive the last line of a short command, and abort it.
+            table = file.read_row_groups(
+                range(file.num_row_groups)[groups], wanted, use_threads=False
+            )
     except MemoryError as error:
         # A flipped size asks for absurd amounts; but memory may really be short, and a tail must
         # not be set aside for that.

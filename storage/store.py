@@ -12,7 +12,7 @@ from storage.backends.object_store import ObjectStore
 from storage.backends.store_url import StoreUrl, is_url, parse
 from storage.evaluation_cache import EvaluationCache
 from storage.extent import has_begun
-from storage.layout import RUNS, run_of_folder
+from storage.layout import HEADS, RUNS, run_of_folder, run_of_head
 
 DEFAULT_STORE = "./.refold"
 """Where runs are kept unless told otherwise."""
@@ -62,10 +62,12 @@ class Store:
         return Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "refold"
 
     def run_ids(self) -> list[str]:
-        """Ids of the runs in the store, oldest first; a folder without an event is none."""
-        folders = self.backend.folders(RUNS)
-        named = [run_id for name in folders if (run_id := run_of_folder(name)) is not None]
-        return [run_id for run_id in named if has_begun(self.backend, run_id)]
+        """Ids of the runs in the store, oldest first; a folder without an event is none, but a run
+        whose folder is gone and whose head is anchored is one."""
+        named = [run_of_folder(name) for name in self.backend.folders(RUNS)]
+        anchored = [run_of_head(name) for name in self.backend.names(HEADS)]
+        found = sorted({run_id for run_id in (*named, *anchored) if run_id is not None})
+        return [run_id for run_id in found if has_begun(self.backend, run_id)]
 
     def find_run(self, text: str) -> str:
         """The run that `text` names: its id, the unique beginning or end of one, or "latest".

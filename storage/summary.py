@@ -24,6 +24,11 @@ from storage.ranking import eligible, rank
 SUMMARY_VERSION = 2
 """Raised whenever `RunSummary` or `summarise` changes: older cached summaries are then rebuilt."""
 
+_COUNTED: dict[type[Any], str] = {
+    TrialProposed: "proposed",
+    TrialRejected: "rejected",
+    TrialScored: "scored",
+}
 RunStatus = Literal["empty", "open", "interrupted", "finished", "damaged"]
 
 
@@ -94,6 +99,38 @@ def summarise(summary: RunSummary, envelope: Envelope, event: Event) -> RunSumma
         case _:
             pass
     return summary.model_copy(update=update)
+
+
+class Summariser:
+    """`summarise` over many events: those that only count are added up and entered together."""
+
+    def __init__(self, run_id: str) -> None:
+        self._summary = RunSummary(run_id=run_id)
+        self._counted = dict.fromkeys(_COUNTED.values(), 0)
+        self._last: Envelope | None = None
+
+    def add(self, envelope: Envelope, event: Event) -> None:
+        """One more event."""
+        name = _COUNTED.get(type(event))
+        if name is None or (
+            isinstance(event, TrialScored) and _best(self._summary, envelope, event)
+        ):
+            self._summary = summarise(self.summary, envelope, event)
+        else:
+            self._counted[name] += 1
+            self._last = envelope
+
+    @property
+    def summary(self) -> RunSummary:
+        """Of the events so far."""
+        if self._last is not None:
+            known = self._summary
+            update = {name: getattr(known, name) + n for name, n in self._counted.items()}
+            update |= {"events": self._last.seq + 1, "last_at": self._last.at}
+            self._summary = known.model_copy(update=update)
+            self._counted = dict.fromkeys(self._counted, 0)
+            self._last = None
+        return self._summary
 
 
 def _spec(spec: RunStarted, envelope: Envelope) -> dict[str, Any]:

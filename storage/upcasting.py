@@ -14,10 +14,21 @@ Upcaster = Callable[[str, Payload], Payload]
 """From an event's type and its payload under version v to its payload under v + 1."""
 
 
+ADDED_IN: dict[str, int] = {
+    "RunForked": 2,
+    "TrialInvalidated": 2,
+    "LLMCalled": 2,
+    "ToolCalled": 2,
+    "CodeRan": 2,
+    "BudgetSpent": 2,
+}
+"""The version that an event first had; those of version 1 left out."""
+
+
 def to_version_2(event_type: str, payload: Payload) -> Payload:
     """Version 2 has language models: a proposal says which call it came from. Before, none did."""
     if event_type == "TrialProposed":
-        return {**payload, "call": None}
+        return _with(payload, "call", None)
     return payload
 
 
@@ -26,7 +37,18 @@ UPCASTERS: dict[int, Upcaster] = {1: to_version_2}
 
 
 def upcast(event_type: str, version: int, payload: Payload) -> Payload:
-    """`payload`, written under `version`, as this Refold would have written it."""
+    """`payload`, written under `version`, as this Refold would have written it.
+
+    Raises:
+        ValueError: it has a field that its version did not.
+    """
     for step in range(version, SCHEMA_VERSION):
         payload = UPCASTERS[step](event_type, payload)
     return payload
+
+
+def _with(payload: Payload, name: str, value: Any) -> Payload:
+    """`payload` with a field that came later."""
+    if name in payload:
+        raise ValueError(f"{name} came with a later schema version")
+    return {**payload, name: value}

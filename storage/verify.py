@@ -6,17 +6,22 @@ from pathlib import Path
 
 from schemas.errors import DamagedLog, LogError
 from schemas.model import FrozenModel
-from storage.backends import SegmentStore
+from storage.backends import NotStored, SegmentStore
 from storage.backends.local import LocalDisk
+from storage.beside import check_head, check_mark
 from storage.blobs import blobs_of, read_blob
 from storage.collection import cycle_collection_paused
+from storage.compaction import left_behind
 from storage.extent import Extent, survey
 from storage.folding import fold_records
+from storage.heads import AnchoredHead, read_anchor
 from storage.helped_verification import helpers, helpers_worth, outlined, pieces_of
+from storage.layout import segment_name
 from storage.reading import BadEvent, Reading, Record, records, sound
 from storage.run_ids import checked_run_id
-from storage.segments import decode
+from storage.segments import ForeignSegment, TornSegment, decode
 from storage.store import Store, as_store
+from storage.summary import SUMMARY_VERSION, Summariser
 
 
 class Report(FrozenModel):
@@ -44,7 +49,8 @@ class Report(FrozenModel):
 
 
 def verify(store: Store | Path, run_id: str) -> Report:
-    """Re-derive chain, hot columns, order, schema versions, canonical form, fold and blobs.
+    """Re-derive chain, hot columns, order, schema versions, canonical form, fold, blobs, and what
+    the anchored head and the compaction mark say.
 
     A fork is verified through: with the events and blobs it has from the runs above it.
 
@@ -53,15 +59,20 @@ def verify(store: Store | Path, run_id: str) -> Report:
     """
     backend = as_store(store).backend
     try:
-        extent = survey(backend, checked_run_id(run_id))
+        # The anchor before the events, as everywhere: it is then never ahead of them.
+        anchored = read_anchor(backend, checked_run_id(run_id))
+        extent = survey(backend, run_id)
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
-    return _with_helpers(backend, extent) or _event_by_event(backend, extent)
+    helped = _with_helpers(backend, extent, anchored)
+    return helped or _event_by_event(backend, extent, anchored)
 
 
-def _with_helpers(backend: SegmentStore, extent: Extent) -> Report | None:
+def _with_helpers(
+    backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+) -> Report | None:
     """The report of a long run in which nothing is wrong; None: it is to be read event by event."""
-    check = _Check(backend, extent)
+    check = _Check(backend, extent, anchored)
     try:
         pieces = pieces_of(backend, extent.run_id)
         count = helpers_worth(pieces)
@@ -69,18 +80,20 @@ def _with_helpers(backend: SegmentStore, extent: Extent) -> Report | None:
             return None
         with helpers(backend.root, pieces, count) as helping, cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=outlined())))
+            check.beside()
             check.blobs()
             return check.report(None, None) if helping.found_all_sound() else None
     except (LogError, OSError):
         return None
 
 
-def _event_by_event(backend: SegmentStore, extent: Extent) -> Report:
-    check = _Check(backend, extent)
+def _event_by_event(backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None) -> Report:
+    check = _Check(backend, extent, anchored)
     thorough = Reading(decode, partial(sound, in_canonical_form=True))
     try:
         with cycle_collection_paused():
             fold_records(check.passing(records(backend, extent, reading=thorough)))
+        check.beside()
         check.blobs()
     except BadEvent as error:
         return check.report(str(error), error.seq)
@@ -92,12 +105,16 @@ def _event_by_event(backend: SegmentStore, extent: Extent) -> Report:
 class _Check:
     """Counts what was found good on the way."""
 
-    def __init__(self, backend: SegmentStore, extent: Extent) -> None:
+    def __init__(
+        self, backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None
+    ) -> None:
         self._backend = backend
         self._extent = extent
+        self._anchored = anchored
         self._blobs: dict[tuple[str, str], int] = {}
         self._good_blobs = 0
         self._head_hash: str | None = None
+        self._summariser = Summariser(extent.run_id)
         self.events = 0
 
     def passing(self, stream: Iterator[Record]) -> Iterator[Record]:
@@ -108,6 +125,8 @@ class _Check:
                 self._blobs.setdefault((envelope.run_id, digest), envelope.seq)
             yield record
             self.events += 1
+            if self._anchored is not None and envelope.seq <= self._anchored.head.seq:
+                self._summariser.add(envelope, event)
             self._head_hash = envelope.hash
 
     def blobs(self) -> None:
@@ -119,9 +138,22 @@ class _Check:
                 raise BadEvent(run_id, seq, f"refers to a bad blob ({error})") from error
             self._good_blobs += 1
 
+    def beside(self) -> None:
+        """What lies beside the events says the same as they do."""
+        if self._anchored is not None:
+            check_head(self._anchored, self._extent, self._summariser.summary)
+        check_mark(self._backend, self._extent)
+
     def report(self, problem: str | None, first_bad: int | None) -> Report:
         extent = self._extent
         warnings = [f"{name} is torn: the next writer sets it aside" for name in extent.torn]
+        warnings += [
+            f"{segment_name(seq)} lies beside the segment that has its events: the next writer"
+            " removes it"
+            for seq in self._left_behind()
+        ]
+        if self._anchored is not None and self._anchored.summary_version != SUMMARY_VERSION:
+            warnings.append("the summary at its anchored head is another version's: not checked")
         if extent.anchor is None:
             warnings.append("no head is anchored: a deleted tail would go unseen")
         return Report(
@@ -135,3 +167,10 @@ class _Check:
             problem=problem,
             warnings=tuple(warnings),
         )
+
+    def _left_behind(self) -> list[int]:
+        """What compaction should have removed by now."""
+        try:
+            return left_behind(self._backend, survey(self._backend, self._extent.run_id))
+        except (LogError, NotStored, TornSegment, ForeignSegment):
+            return []  # which is not the problem of a run that cannot be read

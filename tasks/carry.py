@@ -33,12 +33,28 @@ def with_carried(
     return merged
 
 
+def carried_from(trial: Trial, carried: Sequence[Trial]) -> Trial | None:
+    """The trial of the parent that `trial` proposes again; None: it proposes none."""
+    if trial.proposed.rule != CARRIED:
+        return None
+    asked = (trial.proposed.requested, trial.proposed.tag)
+    for known in _in_order(carried):
+        if (known.proposed.requested, known.proposed.tag) == asked:
+            return known
+    return None
+
+
 def _candidates(carried: Sequence[Trial]) -> list[Candidate]:
-    """Winners first, in their order; then the others as they were proposed."""
-    scored = [(rank(trial.number, score), trial) for trial in carried if (score := trial.score)]
+    return [_candidate(trial) for trial in _in_order(carried)]
+
+
+def _in_order(carried: Sequence[Trial]) -> list[Trial]:
+    """Winners first, in their order; then the others as they were proposed; never the baseline."""
+    scores = [(trial.score, trial) for trial in carried]
+    scored = [(rank(trial.number, score), trial) for score, trial in scores if score is not None]
     best = [trial for _, trial in sorted(scored, key=lambda pair: pair[0])]
-    others = [trial for trial in carried if trial not in best]
-    return [_candidate(trial) for trial in (*best, *others) if trial.number != 0]
+    others = [trial for trial in carried if trial.score is None]
+    return [trial for trial in (*best, *others) if trial.number != 0]
 
 
 def _candidate(trial: Trial) -> Candidate:

@@ -5,17 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
+from schemas.cluster import Cluster
+from schemas.cluster_file import Optimization
 from schemas.errors import UserError, shown
 from schemas.model import FrozenModel
-from schemas.wording import problem
+from schemas.search import SearchSpec
 from tasks.inputs import Inputs, key_of, secrets_in, texts_of
 from tasks.resolve import resolve_cluster, resolve_workload
 from tasks.resolve.environment import search_dotenv
+from tasks.resolve.file_schema import as_model
+from tasks.resolve.pinned import pinned_knobs
+from tasks.resolve.yaml_file import YamlFile, parse_value
 
 SEARCH_SETTINGS = (
     "budget",
@@ -30,10 +32,12 @@ SEARCH_SETTINGS = (
 """What `--set search.…` may change."""
 CLUSTER_SETTINGS = ("memory_safety_margin", "gpu_hour_price", "gpu_power_w", "stack", "placement")
 """What `--set cluster.…` may change; whatever else a cluster is comes from its file."""
-_FROM_THE_COMMAND_LINE = ("mode", "profiling_mode", "memory_regime", "gemm_backend")
+FROM_THE_COMMAND_LINE = ("mode", "profiling_mode", "memory_regime", "gemm_backend")
 """Parts of a search no file sets: another cluster file leaves them as they were."""
 
-Model = TypeVar("Model", bound=FrozenModel)
+PINNED = "pinned"
+_IN_FILES = ("budget", "axes", PINNED, "max_gbs")
+"""Parts of a search that a cluster file bounds more closely than the search does."""
 
 
 def with_workload(inputs: Inputs, path: Path, model_path: Sequence[Path]) -> Inputs:
@@ -61,7 +65,7 @@ def with_cluster(inputs: Inputs, path: Path) -> Inputs:
     """
     resolved = resolve_cluster(path)
     kept = {name: text for name, text in inputs.files.items() if name in inputs.workload.files}
-    asked = {name: getattr(inputs.search, name) for name in (*_FROM_THE_COMMAND_LINE, "llm")}
+    asked = {name: getattr(inputs.search, name) for name in (*FROM_THE_COMMAND_LINE, "llm")}
     return replace(
         inputs,
         cluster=resolved.cluster,
@@ -74,29 +78,28 @@ def with_cluster(inputs: Inputs, path: Path) -> Inputs:
 
 
 def with_settings(inputs: Inputs, assignments: Iterable[str]) -> Inputs:
-    """`inputs` with `search.PATH=VALUE` and `cluster.PATH=VALUE` applied; values are YAML.
+    """`inputs` with `search.PATH=VALUE` and `cluster.PATH=VALUE` applied; values are YAML, and null
+    is the default, or of a pinned knob: no longer pinned.
 
     Raises:
         UserError: a path or a value is wrong; the message has the nearest right spelling.
     """
-    search = inputs.search.model_dump(mode="json")
-    cluster = inputs.cluster.model_dump(mode="json")
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
+    values = {"search": _plain(inputs.search), "cluster": _plain(inputs.cluster)}
+    given = list(assignments)
+    if not given:
+        return inputs
+    for assignment in given:
+        path, _, text = assignment.partition("=")
         root, _, below = path.strip().partition(".")
-        if not equals or root not in ("search", "cluster") or not below:
+        if not text.strip() or root not in values or not below:
             raise UserError(
                 f"--set {shown(assignment)} is not search.PATH=VALUE or cluster.PATH=VALUE",
                 hint="for example --set search.budget.max_perf_calls=60",
             )
         known = SEARCH_SETTINGS if root == "search" else CLUSTER_SETTINGS
         _among(path, below.partition(".")[0], known)
-        _assign(search if root == "search" else cluster, path, below.split("."), _value(text, path))
-    return replace(
-        inputs,
-        search=_checked(inputs.search, search, "search"),
-        cluster=_checked(inputs.cluster, cluster, "cluster"),
-    )
+        _assign(values[root], path, below.split("."), parse_value(text, _option(path), UserError))
+    return _checked(inputs, values)
 
 
 def _assign(values: dict[str, Any], path: str, keys: list[str], value: Any) -> None:
@@ -104,11 +107,16 @@ def _assign(values: dict[str, Any], path: str, keys: list[str], value: Any) -> N
     for key in above:
         _among(path, key, values)
         if not isinstance(values[key], dict):
-            raise UserError(f"--set {path}: {key} has nothing below it")
+            raise UserError(f"{_option(path)}: {key} has nothing below it")
         values = values[key]
-    if above[-1:] != ["pinned"]:  # which holds only the knobs somebody pinned
+    if above[-1:] != [PINNED]:  # which holds only the knobs somebody pinned
         _among(path, last, values)
+    if isinstance(values.get(last), dict) and last != PINNED:
+        some = next(iter(values[last]))
+        raise UserError(f"{_option(path)}: set what is below it, as {path}.{some}")
     values[last] = value
+    if value is None and above[-1:] == [PINNED]:
+        del values[last]
 
 
 def _among(path: str, key: str, names: Iterable[str] | Mapping[str, Any]) -> None:
@@ -116,24 +124,27 @@ def _among(path: str, key: str, names: Iterable[str] | Mapping[str, Any]) -> Non
     if key in known:
         return
     near = get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-    raise UserError(f"--set {path}: there is no {shown(key)} to set", hint=hint)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'nothing'}"
+    raise UserError(f"{_option(path)}: there is no {shown(key)} to set", hint=hint)
 
 
-def _value(text: str, path: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {path}: {shown(text)} is not a YAML value") from error
+def _checked(inputs: Inputs, values: dict[str, Any]) -> Inputs:
+    """`inputs` with `values`, held to what a cluster file may say."""
+    file = YamlFile("--set", values, "")
+    in_files = {key: values["search"][key] for key in _IN_FILES}
+    asked = as_model(Optimization, in_files, file, ("search",))
+    pinned = pinned_knobs(asked.pinned, file, ("search", PINNED))
+    search = as_model(SearchSpec, {**values["search"], PINNED: pinned}, file, ("search",))
+    cluster = as_model(Cluster, values["cluster"], file, ("cluster",))
+    return replace(inputs, search=search, cluster=cluster)
 
 
-def _checked(before: Model, values: dict[str, Any], root: str) -> Model:
-    try:
-        return type(before).model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in (root, *first["loc"]))
-        raise UserError(f"--set {where}: {problem(first)}") from error
+def _option(path: str) -> str:
+    return f"--set {shown(path)[1:-1]}"
+
+
+def _plain(model: FrozenModel) -> dict[str, Any]:
+    return model.model_dump(mode="json")
 
 
 def _environment_secrets() -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Outcome = Literal["fits", "over", "rejected"]
+Outcome = Literal["fits", "over", "rejected", "invalidated"]
 
 BLUE, ORANGE, RED, GREY, GREEN = "#0072B2", "#E69F00", "#D55E00", "#7F7F7F", "#009E73"
 """Okabe and Ito's palette: distinguishable in every common form of colour blindness."""
@@ -32,7 +32,8 @@ class TrialMark:
     number: int
     rule: str
     outcome: Outcome
-    """fits; over: scored, but beyond the cap (the baseline may be); rejected: never scored."""
+    """fits; over: scored, but beyond the cap (the baseline may be); rejected: never scored;
+    invalidated: scored, and the score was found wrong."""
     tokens_per_s_per_gpu: float | None
     memory_gb: float | None
 
@@ -85,9 +86,10 @@ def _draw_objective(axes: "Axes", picture: TrialsPicture) -> None:
     from matplotlib.ticker import StrMethodFormatter
 
     scored = [m for m in picture.marks if m.tokens_per_s_per_gpu is not None]
-    for outcome, face, label in (
-        ("fits", BLUE, "scored, fits"),
-        ("over", "white", "scored, over the memory cap"),
+    for outcome, face, edge, label in (
+        ("fits", BLUE, BLUE, "scored, fits"),
+        ("over", "white", ORANGE, "scored, over the memory cap"),
+        ("invalidated", "white", GREY, "scored, invalidated"),
     ):
         points = [m for m in scored if m.outcome == outcome]
         if points:
@@ -96,7 +98,7 @@ def _draw_objective(axes: "Axes", picture: TrialsPicture) -> None:
                 [m.tokens_per_s_per_gpu or 0.0 for m in points],
                 s=34,
                 c=face,
-                edgecolors=BLUE if outcome == "fits" else ORANGE,
+                edgecolors=edge,
                 linewidths=1.4,
                 zorder=3,
                 label=label,
@@ -128,8 +130,9 @@ def _draw_incumbent(axes: "Axes", picture: TrialsPicture) -> None:
     baseline_fits = first is not None and first.outcome == "fits"
     if baseline is not None:
         axes.axhline(baseline, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1, zorder=1)
+        standing = {"fits": "", "invalidated": ", invalidated"}
         axes.annotate(
-            f"baseline {baseline:,.0f}" + ("" if baseline_fits else ", does not fit"),
+            f"baseline {baseline:,.0f}{standing.get(picture.marks[0].outcome, ', does not fit')}",
             xy=(0.995, baseline),
             xycoords=("axes fraction", "data"),
             xytext=(0, 3),

@@ -21,7 +21,7 @@ from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
 from tasks.resolve import resolve_cluster, resolve_workload
 from tasks.resolve.environment import search_dotenv, substitute
-from tasks.resolve.redaction import is_secret_variable, redact, secret_paths
+from tasks.resolve.redaction import SettingPath, is_secret_variable, redact, secret_paths
 from tasks.resolve.yaml_file import read_yaml
 
 SHIPPED = "refold:"
@@ -150,7 +150,7 @@ def secrets_in_files(paths: Iterable[str], environment: Mapping[str, str]) -> fr
     return frozenset(found)
 
 
-def _texts_at(values: Any, keys: Sequence[str]) -> list[str]:
+def _texts_at(values: Any, keys: SettingPath) -> list[str]:
     for key in keys:
         values = values[key]
     return [str(item) for item in (values if isinstance(values, list) else [values])]

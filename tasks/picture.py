@@ -36,6 +36,8 @@ def _mark(trial: Trial) -> TrialMark:
     outcome: Outcome = "rejected"
     if trial.scored is not None:
         outcome = "fits" if trial.scored.evaluation.fits else "over"
+    if trial.invalidated is not None:
+        outcome = "invalidated"
     return TrialMark(
         number=trial.number,
         rule=trial.proposed.rule,

@@ -185,6 +185,28 @@ def small_dense(**knobs: Any) -> Workload:
     return workload(architecture, recipe.model_copy(update=knobs), seq_length=1024)
 
 
+def small_latent(**knobs: Any) -> Workload:
+    """DeepSeek's kind of layers at a size of its own: latent attention, shared expert, MTP."""
+    architecture = deepseek_v3().architecture.model_copy(
+        update={
+            "name": "small_latent",
+            "num_layers": 4,
+            "hidden_size": 1024,
+            "ffn_hidden_size": 2048,
+            "num_attention_heads": 16,
+            "num_query_groups": 16,
+            "q_lora_rank": 256,
+            "num_experts": 16,
+            "moe_ffn_hidden_size": 512,
+            "shared_expert_hidden_size": 512,
+            "moe_layers": (False,) + (True,) * 3,
+            "mtp_num_layers": 1,
+        }
+    )
+    recipe = trial(gbs=16)
+    return workload(architecture, recipe.model_copy(update=knobs), seq_length=1024)
+
+
 def mi355x() -> GpuProfile:
     """AMD Instinct MI355X, data-sheet figures."""
     return GpuProfile(

@@ -26,6 +26,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One font cache of matplotlib's for all searches in this process, instead of one per store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("fonts")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     folder = tmp_path_factory.mktemp("uninterrupted")

@@ -43,6 +43,7 @@ def replay(
 
     --verify exits 1 when a decision differs, and names the first event that does.
     """
+    from flows.artefacts import warn_if_unanchored
     from flows.opening import store_of
     from flows.terminal import print_json
     from storage import EventLog, fold_records
@@ -50,6 +51,7 @@ def replay(
 
     place = store_of(store)
     run = place.find_run(run_id)
+    warn_if_unanchored(place, run)
     cut = Cut(at_round, at_trial, at_event)
     if verify:
         if cut != Cut():

@@ -8,8 +8,8 @@ import typer
 from flows.options import Json, RunId, StoreOption, examples, place
 
 if TYPE_CHECKING:
-    from storage import State
-    from storage.state import Trial
+    from storage import RunSummary, State
+    from storage.state import ForkPoint, Round, Trial
     from storage.verify import Report
 
 DAMAGED = 4
@@ -47,7 +47,7 @@ def runs(store: StoreOption = None, as_json: Json = False) -> None:
             (
                 run.run_id,
                 run.status,
-                f"{run.workload_name} on {run.cluster_name}",
+                _subject(run),
                 f"{run.scored}/{run.proposed}",
                 _speed(run.best_tokens_per_s_per_gpu),
             )
@@ -57,6 +57,13 @@ def runs(store: StoreOption = None, as_json: Json = False) -> None:
     for run in found:
         if run.problem:
             print(f"{run.run_id}: {run.problem}")
+
+
+def _subject(run: "RunSummary") -> str:
+    subject = f"{run.workload_name} on {run.cluster_name}"
+    if run.parent is None:
+        return subject
+    return f"{subject}\nfork of …{run.parent.rpartition('-')[2]}, event {run.parent_seq}"
 
 
 def show(
@@ -171,6 +178,18 @@ def state_as_dict(state: "State") -> dict[str, Any]:
         "incumbent": state.incumbent,
         "conservation": state.conservation._asdict(),
         "finished": state.finished,
+        "forks": [
+            {"run_id": fork.run_id, "event": fork.seq, "forked": fork.event} for fork in state.forks
+        ],
+        "rounds": [
+            {
+                "round": round.number,
+                "started": round.started,
+                "trials": list(round.trials),
+                "finished": round.finished,
+            }
+            for round in state.rounds
+        ],
         "trials": [
             {
                 "trial": trial.number,
@@ -179,6 +198,7 @@ def state_as_dict(state: "State") -> dict[str, Any]:
                 "proposed": trial.proposed,
                 "rejected": trial.rejected,
                 "scored": trial.scored,
+                "invalidated": trial.invalidated,
             }
             for trial in state.trials.values()
         ],
@@ -194,14 +214,40 @@ def _print_state(state: "State") -> None:
     print(f"signature {' '.join(f'{k} {v}' for k, v in spec.signature.model_dump().items())}")
     for line in spec.lesser_paths:
         print(f"note      {line}")
+    for fork in state.forks:
+        _print_fork(fork)
+    for round in state.rounds:
+        print(f"round     {_round(round)}")
     print_table(
         ("#>", "rule|", "configuration", "tokens/s/GPU>", "GB/GPU>", "verdict|"),
         [_trial_row(trial, state.incumbent) for trial in state.trials.values()],
     )
+    for trial in state.trials.values():
+        if trial.invalidated is not None:
+            print(f"trial {trial.number} invalidated: {trial.invalidated.why}")
     if state.finished is not None:
         print(f"finished: {state.finished.why}")
         for line in state.finished.binding_constraints:
             print(f"  {line}")
+
+
+def _print_fork(fork: "ForkPoint") -> None:
+    from flows.terminal import wrapped
+
+    event = fork.event
+    print(f"fork      {fork.run_id} continues event {event.parent_seq} of {event.parent}")
+    changed = "; ".join(event.changed) or "nothing"
+    kept = "scores stand" if event.inherits else "candidates evaluated again"
+    for line in wrapped(f"changed {changed}; {kept}", indent=10):
+        print(line)
+
+
+def _round(round: "Round") -> str:
+    scope = f"{round.number} ({round.started.proposer}): {len(round.trials)} proposed"
+    if round.finished is None:
+        return f"{scope}, open"
+    best = round.finished.incumbent
+    return f"{scope}, {round.finished.why}; best {'none' if best is None else f'#{best}'}"
 
 
 def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
@@ -212,15 +258,26 @@ def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
     elif trial.scored is not None:
         verdict = "fits" if trial.scored.evaluation.fits else "does not fit"
         verdict += " ← best" if trial.number == incumbent else ""
+    if trial.invalidated is not None:
+        verdict = "invalidated"
     memory = evaluation.memory_per_gpu_gb if evaluation else None
     return (
         trial.number,
         trial.proposed.rule,
         trial.proposed.tag,
-        _speed(trial.scored.evaluation.tokens_per_s_per_gpu if trial.scored else None),
+        _projected(trial),
         "-" if memory is None else f"{memory:,.1f}",
         verdict,
     )
+
+
+def _projected(trial: "Trial") -> str:
+    """A scored trial's rate with its band."""
+    if trial.scored is None:
+        return "-"
+    evaluation = trial.scored.evaluation
+    beside = evaluation.expected_error.beside if evaluation.expected_error else ""
+    return _speed(evaluation.tokens_per_s_per_gpu) + beside
 
 
 def _speed(value: float | None) -> str:

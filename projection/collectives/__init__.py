@@ -48,7 +48,7 @@ class Collectives:
     def __init__(self, network: Network, achievable: Achievable) -> None:
         self._network = network
         self._achievable = achievable
-        self._framings = framings(network, achievable.collective_launch_us)
+        self.framings = framings(network, achievable.collective_launch_us)
         self._links: dict[tuple[Group, bool], Links] = {}
 
     def candidates(self, kind: CollectiveKind, num_bytes: float, group: Group) -> list[Priced]:
@@ -63,7 +63,7 @@ class Collectives:
         priced = [
             Priced(time_us(cost, framing) * 1e-3, cost.algorithm, framing.name)
             for cost in costs
-            for framing in self._framings
+            for framing in self.framings
         ]
         return sorted(priced, key=lambda p: p.time_ms)
 
@@ -71,7 +71,7 @@ class Collectives:
         """The fastest of `candidates`."""
         best_us, best = inf, NOTHING
         for cost in self._costs(kind, num_bytes, group):
-            for framing in self._framings:
+            for framing in self.framings:
                 us = time_us(cost, framing)
                 if us < best_us:
                     best_us, best = us, Priced(us * 1e-3, cost.algorithm, framing.name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from projection.memory.rank import ChunkMemory
 from projection.schedules.live import LiveState
@@ -30,7 +31,17 @@ class InFlight:
 
 def high_water(states: Sequence[LiveState], chunks: Sequence[ChunkMemory]) -> InFlight:
     """The most demanding of a rank's live states, priced with its chunks' bytes."""
-    return max((_price(state, chunks) for state in states), key=lambda alive: alive.total)
+    if len(states) == 1:
+        return _price(states[0], chunks)
+    whole = [chunk.saved for chunk in chunks]
+    waiting = [chunk.for_weights for chunk in chunks]
+
+    def total(state: LiveState) -> float:
+        held: float = sum(map(mul, state.whole, whole))
+        deferred: float = sum(map(mul, state.for_weights, waiting))
+        return held + deferred
+
+    return _price(max(states, key=total), chunks)
 
 
 def _price(state: LiveState, chunks: Sequence[ChunkMemory]) -> InFlight:

@@ -13,6 +13,7 @@ from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
 from projection.schedules import build
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
+from projection.work.chunk import ChunkPlan
 from projection.work.context import Shapes
 from projection.work.imbalance import moe_imbalance
 from projection.work.layer import LayerKind
@@ -52,6 +53,7 @@ class MemoryModel:
         self._regime = bytes_per_parameter(workload.precision)
         self._layers: dict[tuple[WorkShape, SelectiveRecompute], dict[LayerKind, LayerMemory]] = {}
         self._priced: dict[tuple[LayerKey, SelectiveRecompute], LayerMemory] = {}
+        self._chunks: dict[tuple[ChunkPlan, WorkShape, SelectiveRecompute], ChunkMemory] = {}
         self._parameters: dict[tuple[Hashable, ...], tuple[RankParameters, ...]] = {}
         self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
 
@@ -112,9 +114,13 @@ class MemoryModel:
             deepep_ranks=(trial.ep, cluster.gpus_per_node) if deepep else None,
         )
 
+    def parameters_key(self, trial: NormalTrial, shape: WorkShape) -> tuple[Hashable, ...]:
+        """What `parameters` depends on."""
+        return (shape.tp, shape.ep, shape.etp, shape.padded_vocab, stage_key(trial))
+
     def parameters(self, trial: NormalTrial, shape: WorkShape) -> tuple[RankParameters, ...]:
         """Parameters of every rank on one GPU."""
-        key = (shape.tp, shape.ep, shape.etp, shape.padded_vocab, stage_key(trial))
+        key = self.parameters_key(trial, shape)
         found = self._parameters.get(key)
         if found is None:
             stages = self._catalog.stages(trial)
@@ -160,7 +166,13 @@ class MemoryModel:
         self, trial: NormalTrial, shape: WorkShape
     ) -> tuple[tuple[ChunkMemory, ...], ...]:
         """Per-microbatch bytes of every [rank][chunk]; chunks with one plan are one."""
-        layer_of = self.layers(shape, selective(trial))
-        plans = self._catalog.plans(trial)
-        folded = {plan: chunk_memory(plan, layer_of) for plan in {p for row in plans for p in row}}
-        return tuple(tuple(folded[plan] for plan in row) for row in plans)
+        recompute = selective(trial)
+        layer_of = self.layers(shape, recompute)
+        known = self._chunks
+
+        def fold(plan: ChunkPlan) -> ChunkMemory:
+            key = (plan, shape, recompute)
+            found = known.get(key)
+            return remember(known, key, chunk_memory(plan, layer_of)) if found is None else found
+
+        return tuple(tuple(map(fold, row)) for row in self._catalog.plans(trial))

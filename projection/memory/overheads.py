@@ -15,25 +15,23 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Bytes on one GPU."""
+    """Bytes on one GPU that do not depend on what it computes."""
 
     framework_context: float
     communicator_buffers: float
-    fragmentation: float
 
     @property
     def total(self) -> float:
         """All of it."""
-        return self.framework_context + self.communicator_buffers + self.fragmentation
+        return self.framework_context + self.communicator_buffers
 
 
-def overheads(settings: MemoryOverheads, communicators: int, dynamic_bytes: float) -> Overheads:
-    """The overheads of a job with `communicators` that allocates `dynamic_bytes` every step."""
+def overheads(settings: MemoryOverheads, communicators: int) -> Overheads:
+    """The overheads of a job with `communicators`."""
     further = settings.further_communicator_gb * (communicators - 1)
     return Overheads(
         framework_context=settings.framework_context_gb * GIB,
         communicator_buffers=(settings.first_communicator_gb + further) * GIB * bool(communicators),
-        fragmentation=settings.fragmentation * dynamic_bytes,
     )
 
 

@@ -53,6 +53,8 @@ class RankParameters:
     """Decoder layers, MTP depths and the final norm."""
     vocabulary: Parameters
     """The token embedding, learned positions and the output head."""
+    parameters: Parameters
+    """All of them."""
     linear_dense: float
     linear_experts: float
     """Linear weights (FP8 copies), by the group that reduces their gradients."""
@@ -63,11 +65,6 @@ class RankParameters:
     largest_matrix: tuple[int, int]
     copies: float
     """Parameters held here that another rank also counts: the second copy of a shared table."""
-
-    @property
-    def parameters(self) -> Parameters:
-        """All of them."""
-        return add(self.layers, self.vocabulary)
 
 
 LARGEST_UNITS = 8
@@ -89,17 +86,18 @@ def chunk_memory(plan: ChunkPlan, layer_of: LayerOf) -> ChunkMemory:
             tensors += kept
         if entry.kind.block == "output":
             loss, loss_split = kept, max(0.0, kept - one.for_weights)
+    recompute, recompute_split = _brought_back(plan, layer_of)
     return ChunkMemory(
         tensors=tensors,
         vocabulary=vocabulary,
         checkpoints=plan.kept_inputs * _kept_input(plan, layer_of),
         for_weights=for_weights,
-        rerun=max(part.rerun for part in parts),
-        recompute=_brought_back(plan, layer_of, freed=True),
-        recompute_split=_brought_back(plan, layer_of, freed=False),
-        exchange=max(part.exchange for part in parts),
-        gradients=max(part.gradients for part in parts),
-        logits=max(part.logits for part in parts),
+        rerun=max([part.rerun for part in parts]),
+        recompute=recompute,
+        recompute_split=recompute_split,
+        exchange=max([part.exchange for part in parts]),
+        gradients=max([part.gradients for part in parts]),
+        logits=max([part.logits for part in parts]),
         loss=loss,
         loss_split=loss_split,
     )
@@ -113,20 +111,28 @@ def _kept_input(plan: ChunkPlan, layer_of: LayerOf) -> float:
     return layer_of(plan.runs[0].kinds[0]).kept_input if plan.runs else 0.0
 
 
-def _brought_back(plan: ChunkPlan, layer_of: LayerOf, *, freed: bool) -> float:
+def _brought_back(plan: ChunkPlan, layer_of: LayerOf) -> tuple[float, float]:
     """The most that is alive beyond what backward started with, while a run is recomputed.
 
     A run is brought back whole beside its kept input. Backward goes from the last layer to the
-    first, so by then (`freed`) it has freed the tensors of the later layers and the inputs of the
-    later runs. May be negative: then recomputation never decides the peak.
+    first, so by then it has freed the tensors of the later layers and the inputs of the later runs
+    (the first figure), unless it is split (the second). May be negative: then recomputation never
+    decides the peak.
     """
+    if not plan.runs:
+        return 0.0, 0.0
     kept = _kept_input(plan, layer_of)
-    sizes = []
+    freed, split = [], []
     for run in plan.runs:
-        whole = sum(layer_of(kind).whole for kind in run.kinds) - kept
-        later = sum(count * layer_of(kind).saved for kind, count in run.kept_after)
-        sizes.append(whole - (later + run.inputs_after * kept if freed else 0.0))
-    return max(sizes, default=0.0)
+        whole = -kept
+        for kind, count in run.counts:
+            whole += count * layer_of(kind).whole
+        later = run.inputs_after * kept
+        for kind, count in run.kept_after:
+            later += count * layer_of(kind).saved
+        freed.append(whole - later)
+        split.append(whole)
+    return max(freed), max(split)
 
 
 def rank_parameters(
@@ -150,9 +156,12 @@ def rank_parameters(
     sizes = [unit.parameters.total for unit in units] + [table.total for table in tables]
     linear = sum(unit.linear_weights for unit in units)
     experts = sum(unit.parameters.routed_experts for unit in units)
+    layers = add(final_norm, *(unit.parameters for unit in units))
+    vocabulary = add(*tables)
     return RankParameters(
-        layers=add(final_norm, *(unit.parameters for unit in units)),
-        vocabulary=add(*tables),
+        layers=layers,
+        vocabulary=vocabulary,
+        parameters=add(layers, vocabulary),
         linear_dense=max(0.0, linear - experts),
         linear_experts=experts,
         unit_sizes=_largest(sizes),

@@ -157,11 +157,11 @@ def _rank_memory(
     working = moment.total + sum(standing.values())
     moved = _moved_weights(parameters, context, len(chunks))
     phases = phase_bytes(static, working, step, moved)
-    beside = overheads(context.settings, context.communicators, 0.0).total
+    extra = overheads(context.settings, context.communicators)
+    beside = extra.total
     grown = 1 + context.settings.fragmentation
     totals = {name: held + dynamic * grown + beside for name, (held, dynamic) in phases.items()}
     phase = max(totals, key=totals.__getitem__)
-    extra = overheads(context.settings, context.communicators, phases[phase][1])
     components = _static_lines(static, phase, moved)
     if phase in WORKING_PHASES:
         components |= _working_lines(moment, standing)
@@ -170,7 +170,7 @@ def _rank_memory(
     components |= {
         "framework_context": extra.framework_context,
         "communicator_buffers": extra.communicator_buffers,
-        "fragmentation": extra.fragmentation,
+        "fragmentation": context.settings.fragmentation * phases[phase][1],
     }
     in_gb = {name: size / GIB for name, size in components.items() if size}
     return RankMemory.model_construct(
@@ -195,11 +195,12 @@ def phase_bytes(
     forward and backward run before the moments exist. steady: forward and backward of every later
     step. optimizer_step: after them, nothing is alive but what the optimizer allocates.
     """
+    held = static.total
     return {
-        "steady": (static.total, working),
-        "first_step": (static.total - static.moments, working),
-        "optimizer_step": (static.total, step),
-        "checkpoint_load": (static.total, 0.0),
+        "steady": (held, working),
+        "first_step": (held - static.moments, working),
+        "optimizer_step": (held, step),
+        "checkpoint_load": (held, 0.0),
         "init": (init_bytes(static, moved), 0.0),
     }
 

@@ -10,7 +10,6 @@ skipped by adding rates, then blocks are run again until the next rates have set
 """
 
 import struct
-import sys
 from collections.abc import Iterable, Sequence
 from operator import eq, sub
 from typing import NamedTuple
@@ -30,7 +29,7 @@ MAX_CYCLE = 32
 many microbatches as are in flight.)"""
 MAX_ROWS_UNCOMPARED = 1024
 """Run, at most, without another look after looks that led to nothing."""
-NEVER = sys.maxsize
+NEVER = 2**63 - 1
 
 
 def advance(ends: list[float], rows: Iterable[PlainRow]) -> None:

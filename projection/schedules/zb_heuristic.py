@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 from projection.schedules.bounds import lower_bound_ms
+from projection.schedules.execute import start_times
 from projection.schedules.greedy import Greedy, Mode, fill
 from projection.schedules.one_f_one_b import one_f_one_b
 from projection.schedules.order import Orders
 from projection.schedules.pass_times import PassTimes, equal_stages
 from projection.schedules.placement import stage_table
+from projection.schedules.zero_bubble import zero_bubble
 
 
 def zb_heuristic(pp: int, num_microbatches: int, times: PassTimes) -> Orders:
@@ -16,10 +18,21 @@ def zb_heuristic(pp: int, num_microbatches: int, times: PassTimes) -> Orders:
     Each runs the F and B of 1F1B as early as possible and fills W's into the gaps. They differ in
     how many microbatches a rank may hold (pp as 1F1B's rank 0, to 2pp as ZB-H2), in what may
     overtake, and in whether a W may delay a pass that is about to be ready. Without a limit the
-    greedy rule would run all forwards first, so there always is one.
+    greedy rule would run all forwards first, so there always is one. Where even the fastest ends
+    after ZB-H1, whose order no greedy run finds, it is ZB-H1.
     """
     runs = greedy_runs(pp, num_microbatches, times)
-    return min(runs, key=lambda run: (run.makespan, run.peak_chunks)).orders
+    fastest = min(runs, key=lambda run: (run.makespan, run.peak_chunks))
+    stages, costs = stage_table("zb-heuristic", pp, 1), equal_stages(pp, times)
+    if fastest.makespan <= lower_bound_ms(stages, num_microbatches, True, costs):
+        return fastest.orders
+    fixed = zero_bubble(pp, num_microbatches)
+    last_passes = zip(start_times(fixed, stages, costs), fixed, strict=True)
+    ends = [
+        starts[-1] + costs.duration(order[-1].kind, rank)
+        for rank, (starts, order) in enumerate(last_passes)
+    ]
+    return fixed if max(ends) < fastest.makespan else fastest.orders
 
 
 def greedy_runs(pp: int, num_microbatches: int, times: PassTimes) -> list[Greedy]:

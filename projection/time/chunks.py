@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from projection.time.cost import ZERO, Cost, total, weighted
 from projection.time.fsdp import NO_FSDP, FsdpTimes
-from projection.time.host import host_idle
+from projection.time.host import Unit, host_idle
 from projection.time.layers import LayerTimes
 from projection.work.chunk import ChunkPlan
 from projection.work.layer import LayerKind
@@ -21,11 +21,15 @@ class ChunkTimes:
     forward: Cost
     input_grad: Cost
     weight_grad: Cost
+    total: Cost
+    """Everything one microbatch does here."""
+    passes: tuple[float, float, float]
+    """Milliseconds of the three passes, in this order."""
 
     @property
-    def total(self) -> Cost:
-        """Everything one microbatch does here."""
-        return total([self.forward, self.input_grad, self.weight_grad])
+    def backward_ms(self) -> float:
+        """Both gradients."""
+        return self.passes[1] + self.passes[2]
 
 
 def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: bool) -> ChunkTimes:
@@ -34,6 +38,7 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: 
     `splits`: weight gradients are a pass of their own.
     """
     forward, input_grad, weight_grad = [], [], []
+    units: list[Unit] = []
     for entry in plan.counts:
         times, fsdp = times_of(entry.kind), fsdp_of(entry.kind)
         forward.append((entry.count, times.forward))
@@ -46,9 +51,13 @@ def chunk_times(plan: ChunkPlan, times_of: TimesOf, fsdp_of: FsdpOf, *, splits: 
         if fsdp is not NO_FSDP:
             forward.append((entry.count, Cost(fsdp=fsdp.forward)))
             input_grad.append((entry.count, Cost(fsdp=fsdp.backward)))
-    units = [(entry.count, entry.recomputed, times_of(entry.kind)) for entry in plan.counts]
+        units.append((entry.count, entry.recomputed, times, fsdp))
     idle = host_idle(units, splits=splits)
-    return ChunkTimes(*map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
+    costs = tuple(map(waiting, map(weighted, (forward, input_grad, weight_grad)), idle))
+    whole, backward, weights = costs
+    return ChunkTimes(
+        whole, backward, weights, total(costs), (whole.total, backward.total, weights.total)
+    )
 
 
 def waiting(cost: Cost, host_ms: float) -> Cost:

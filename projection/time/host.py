@@ -4,15 +4,17 @@ Kernels are launched from an eager framework by one thread, which runs ahead of 
 it is the faster of the two. Over a pass without synchronisation the GPU therefore takes the longer
 of its own work and the launches of that pass. A host that waits for a value of the GPU (tokens per
 expert) loses its lead: a layer with such waits takes the longer of the two by itself, and each wait
-adds a round trip. CUDA graphs, which launch a pass at once, are not modelled.
+adds a round trip. While the GPU waits for an exposed collective, its host gets ahead as well. What
+a CUDA graph replays costs the host nothing.
 """
 
 from collections.abc import Iterable
 
+from projection.time.fsdp import FsdpTimes
 from projection.time.layers import LayerTimes
 
-Unit = tuple[int, int, LayerTimes]
-"""(count, how many of them are recomputed in full, times) of equal units of a chunk."""
+Unit = tuple[int, int, LayerTimes, FsdpTimes]
+"""(count, how many of them are recomputed in full, times, exposed sharding) of equal units."""
 
 
 def host_idle(units: Iterable[Unit], *, splits: bool) -> tuple[float, float, float]:
@@ -22,18 +24,18 @@ def host_idle(units: Iterable[Unit], *, splits: bool) -> tuple[float, float, flo
     """
     forward = inputs = weights = 0.0
     alone_forward = alone_again = 0.0
-    for count, recomputed, times in units:
+    for count, recomputed, times, sharding in units:
         host = times.host
-        lag = host.forward - times.forward.total
+        again = host.forward - times.forward.total
+        lag = again - sharding.forward
         if host.syncs:
-            alone = host.syncs + max(0.0, lag)
-            alone_forward += count * alone
-            alone_again += recomputed * alone
+            alone_forward += count * (host.syncs + max(0.0, lag))
+            alone_again += recomputed * (host.syncs + max(0.0, again))
         else:
             forward += count * lag
-            inputs += recomputed * lag
+            inputs += recomputed * again
         rerun = host.rerun - times.rerun.total
-        inputs += count * (host.input_grad - times.input_grad.total + rerun)
+        inputs += count * (host.input_grad - times.input_grad.total - sharding.backward + rerun)
         weights += count * (host.weight_grad - times.weight_grad.total)
     if splits:
         return (

@@ -75,7 +75,10 @@ def pipeline_times(
     the same run with instant transfers) and bubble (the rest).
     """
     m = schedule.num_microbatches
-    per_rank = [total(chunk.total for chunk in rank).times(m) for rank in chunks]
+    per_rank = [
+        (rank[0].total if len(rank) == 1 else total(chunk.total for chunk in rank)).times(m)
+        for rank in chunks
+    ]
     busy = [cost.total for cost in per_rank]
     busiest = max(range(len(busy)), key=lambda rank: (busy[rank], -rank))
     if schedule.pp == 1:
@@ -99,12 +102,8 @@ def pipeline_times(
 
 def durations_of(chunks: Sequence[Sequence[ChunkTimes]]) -> Durations:
     """Milliseconds of each pass of every chunk, by [rank][chunk]."""
-    return Durations(
-        *(
-            tuple(tuple(getattr(chunk, phase).total for chunk in rank) for rank in chunks)
-            for phase in ("forward", "input_grad", "weight_grad")
-        )
-    )
+    rows = [[chunk.passes for chunk in rank] for rank in chunks]
+    return Durations(*(tuple(tuple(p[at] for p in row) for row in rows) for at in range(3)))
 
 
 def _classes(cost: Cost) -> dict[str, float]:

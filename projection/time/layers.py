@@ -21,8 +21,10 @@ from projection.operations import (
 )
 from projection.placement import Group
 from projection.time.cost import ZERO, Cost, total
+from projection.time.graphs import replayed
 from projection.work.recompute import SelectiveRecompute
 from projection.work.shape import WorkShape
+from schemas.workload import GraphScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ FORWARD, BACKWARD = 0, 1
 
 Exposed = dict[tuple[str, int, str, str], tuple[float, str]]
 """(module, direction, group, collective) → (exposed ms, winning algorithm)."""
+Spent = dict[tuple[str, int], float]
+"""(module, direction) → compute that hides a collective already, in ms: it hides no second one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,14 @@ class LayerPricing:
     `expert_group`: ranks of the expert all-to-all (the trial's target size may differ from ep).
     `splits_backward`: weight gradients run later, so nothing can hide behind them.
     `deepep_overlap`: fraction of a DeepEP all-to-all that compute can hide.
+    `graphs`: what CUDA graphs replay.
     """
 
     models: KernelModels
     expert_group: Group
     splits_backward: bool
     deepep_overlap: float
+    graphs: tuple[GraphScope, ...] = ()
 
     def collective(self, op: Collective) -> Priced:
         """`op` on the group that performs it."""
@@ -104,15 +110,18 @@ def layer_times(
     follows at once) or its attention core (ring).
     """
     exposed: Exposed = {}
+    spent: Spent = {}
     forward, backward, weights = {}, {}, {}
     for module in work.modules:
         later = _compute(module.weight_grad, pricing, backward=True)
-        forward[module.name] = _module_cost(module, ZERO, FORWARD, shape, pricing, exposed)
+        forward[module.name] = _module_cost(module, ZERO, FORWARD, shape, pricing, exposed, spent)
         behind = ZERO if pricing.splits_backward else later
-        backward[module.name] = _module_cost(module, behind, BACKWARD, shape, pricing, exposed)
+        backward[module.name] = _module_cost(
+            module, behind, BACKWARD, shape, pricing, exposed, spent
+        )
         weights[module.name] = later
-    _hide_exchange(shape, pricing, forward, exposed, FORWARD)
-    _hide_exchange(shape, pricing, backward, exposed, BACKWARD)
+    _hide_exchange(shape, pricing, forward, exposed, spent, FORWARD)
+    _hide_exchange(shape, pricing, backward, exposed, spent, BACKWARD)
     reruns = [forward[m.name].as_recompute() for m in work.modules if recompute.is_rerun(m)]
     return LayerTimes(
         forward=total(forward.values()),
@@ -120,22 +129,26 @@ def layer_times(
         weight_grad=total(weights.values()),
         rerun=total(reruns) if reruns else ZERO,
         collectives=_by_name(exposed, recompute),
-        host=_host_times(work, recompute, pricing.models),
+        host=_host_times(work, recompute, pricing),
     )
 
 
-def _host_times(work: LayerWork, recompute: SelectiveRecompute, models: KernelModels) -> HostTimes:
+def _host_times(work: LayerWork, recompute: SelectiveRecompute, pricing: LayerPricing) -> HostTimes:
     """What launching the layer's operations costs the host."""
+
+    models, graphs = pricing.models, pricing.graphs
 
     def launch(operations: Iterable[Operation]) -> float:
         return sum(models.host_ms(op) for op in operations)
 
+    eager = [m for m in work.modules if not graphs or not replayed(graphs, m.name)]
+    syncs = 0 if "full_iteration" in graphs else work.host_syncs
     return HostTimes(
-        forward=sum(launch(m.forward) for m in work.modules),
-        input_grad=sum(launch(m.input_grad) for m in work.modules),
-        weight_grad=sum(launch(m.weight_grad) for m in work.modules),
-        rerun=sum(launch(m.forward) for m in work.modules if recompute.is_rerun(m)),
-        syncs=work.host_syncs * models.achievable.host_sync_us * 1e-3,
+        forward=sum(launch(m.forward) for m in eager),
+        input_grad=sum(launch(m.input_grad) for m in eager),
+        weight_grad=sum(launch(m.weight_grad) for m in eager),
+        rerun=sum(launch(m.forward) for m in eager if recompute.is_rerun(m)),
+        syncs=syncs * models.achievable.host_sync_us * 1e-3,
     )
 
 
@@ -176,6 +189,7 @@ def _module_cost(
     shape: WorkShape,
     pricing: LayerPricing,
     exposed: Exposed,
+    spent: Spent,
 ) -> Cost:
     """Compute of one direction of a module plus what its collectives expose.
 
@@ -198,9 +212,10 @@ def _module_cost(
             alone -= hidden
         elif op.overlappable and op.group == "cp":
             alone = max(0.0, alone - compute.attention / shape.cp)
-        group = op.group if op.group in times else "ep"
-        times[group] += alone
-        key = (module.name, direction, group, op.name)
+        place = (module.name, direction)
+        spent[place] = spent.get(place, 0.0) + priced.time_ms - alone
+        times[op.group if op.group in times else "ep"] += alone
+        key = (module.name, direction, op.group, op.name)
         before = exposed[key][0] if key in exposed else 0.0
         exposed[key] = (before + alone, f"{priced.algorithm}/{priced.protocol}")
     if not exposes:
@@ -214,27 +229,42 @@ def _hide_exchange(
     pricing: LayerPricing,
     costs: dict[str, Cost],
     exposed: Exposed,
+    spent: Spent,
     direction: int,
 ) -> None:
     """Take what compute hides off the expert exchange of one direction, in place.
 
     DeepEP: min(overlap · exchange, the layer's attention and MLP compute). All-to-all with
-    shared-expert overlap: behind the shared expert's compute.
+    shared-expert overlap: behind the shared expert's compute. Compute that hides a ring step or a
+    tensor-parallel collective is not there twice. Expert tensor parallelism's own
+    collectives are no part of the exchange: the experts wait for them.
     """
-    exchange = sum(cost.expert_parallel for cost in costs.values())
+    sent: dict[str, float] = {}
+    for (module, way, group, _), (time_ms, _) in exposed.items():
+        if way == direction and group == "ep":
+            sent[module] = sent.get(module, 0.0) + time_ms
+    exchange = sum(sent.values())
     if not exchange:
         return
     hidden = 0.0
     if shape.dispatcher == "deepep":
-        compute = sum(cost.compute for cost in costs.values())
-        hidden = min(pricing.deepep_overlap * exchange, compute)
+        free = _free_compute(costs, costs, spent, direction)
+        hidden = min(pricing.deepep_overlap * exchange, free)
     elif shape.shared_expert_overlap:
-        shared = sum(c.compute for name, c in costs.items() if name.startswith("shared_"))
-        hidden = min(exchange, shared)
-    left = 1 - hidden / exchange
-    for name, cost in costs.items():
-        if cost.expert_parallel:
-            costs[name] = cost._replace(expert_parallel=cost.expert_parallel * left)
+        shared = [name for name in costs if name.startswith("shared_")]
+        hidden = min(exchange, _free_compute(shared, costs, spent, direction))
+    share = hidden / exchange
+    for module, time_ms in sent.items():
+        left = max(0.0, costs[module].expert_parallel - time_ms * share)
+        costs[module] = costs[module]._replace(expert_parallel=left)
     for key, (time_ms, algorithm) in exposed.items():
         if key[1] == direction and key[2] == "ep":
-            exposed[key] = (time_ms * left, algorithm)
+            exposed[key] = (time_ms * (1 - share), algorithm)
+
+
+def _free_compute(
+    modules: Iterable[str], costs: dict[str, Cost], spent: Spent, direction: int
+) -> float:
+    """Compute of `modules` in one direction that hides nothing yet, in ms."""
+    free = [costs[name].compute - spent.get((name, direction), 0.0) for name in modules]
+    return max(0.0, sum(free))

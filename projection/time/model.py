@@ -96,6 +96,7 @@ class TimeModel:
         self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
         self._views: dict[tuple[Hashable, ...], _View] = {}
         self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
+        self._steps: dict[tuple[Hashable, ...], float] = {}
         self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
 
     def report(self, trial: NormalTrial, degrees: Degrees) -> TimeReport:
@@ -180,6 +181,7 @@ class TimeModel:
             expert_group,
             schedule.splits_backward,
             models.achievable.a2a_overlap[trial.sync_free_stage],
+            self._workload.cuda_graphs,
         )
         plans = self._catalog.plans(trial)
         view = self._view(shape, selective(trial), pricing)
@@ -332,13 +334,16 @@ class TimeModel:
         self, trial: NormalTrial, degrees: Degrees, shape: WorkShape, models: KernelModels
     ) -> float:
         """The slowest rank's step: all wait for the gradient norm."""
-        regime = bytes_per_parameter(self._workload.precision)
         sharding = sharding_of(trial, degrees)
         copies = fp8_weights(trial, self._workload).copies
-        return max(
-            optimizer_step_ms(rank, regime, sharding, copies, models)
-            for rank in self._memory.parameters(trial, shape)
-        )
+        key = (self._memory.parameters_key(trial, shape), sharding, copies)
+        found = self._steps.get(key)
+        if found is None:
+            regime = bytes_per_parameter(self._workload.precision)
+            ranks = self._memory.parameters(trial, shape)
+            found = max(optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks)
+            remember(self._steps, key, found)
+        return found
 
 
 def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:
@@ -370,15 +375,15 @@ def rank_windows(
     for rank, row in enumerate(chunks):
         windows.append(
             RankWindows(
-                backward=sum(c.input_grad.total + c.weight_grad.total for c in row),
-                forward=sum(c.forward.total for c in row),
+                backward=sum([chunk.backward_ms for chunk in row]),
+                forward=sum([chunk.passes[0] for chunk in row]),
                 idle_after=0.0 if splits else after,
                 idle_before=before,
                 buckets=rank == 0,
             )
         )
-        before += row[0].forward.total
-        after += row[0].input_grad.total + row[0].weight_grad.total
+        before += row[0].passes[0]
+        after += row[0].backward_ms
     return tuple(windows)
 
 

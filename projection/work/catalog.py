@@ -23,6 +23,7 @@ class Catalog:
         self._keys: dict[LayerKey, LayerKey] = {}
         self._work: dict[LayerKey, LayerWork] = {}
         self._stages: dict[tuple[Hashable, ...], StageMap] = {}
+        self._one: dict[ChunkPlan, ChunkPlan] = {}
         self._plans: dict[tuple[Hashable, ...], tuple[tuple[ChunkPlan, ...], ...]] = {}
 
     def key(self, kind: LayerKind, shape: WorkShape) -> LayerKey:
@@ -65,13 +66,15 @@ class Catalog:
         key = (stage_key(trial), recompute_key(trial))
         found = self._plans.get(key)
         if found is None:
-            one: dict[ChunkPlan, ChunkPlan] = {}
+            one = self._one
             rows = [
                 [chunk_plan(self.architecture, trial, chunk) for chunk in row]
                 for row in self.stages(trial).chunks
             ]
             # Equal plans are one object, which finds itself in a dictionary without comparing.
-            found = tuple(tuple(one.setdefault(plan, plan) for plan in row) for row in rows)
+            found = tuple(
+                tuple(one.get(plan) or remember(one, plan, plan) for plan in row) for row in rows
+            )
             remember(self._plans, key, found)
         return found
 

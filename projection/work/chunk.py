@@ -1,6 +1,7 @@
 """A chunk as memory and time both see it: how many units of each kind, and which are recomputed."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projection.hashed import HashedOnce
@@ -25,6 +26,8 @@ class Run:
     """Layers recomputed together from one kept input, and what backward is done with by then."""
 
     kinds: tuple[LayerKind, ...]
+    counts: tuple[tuple[LayerKind, int], ...]
+    """The same, how many of each."""
     kept_after: tuple[tuple[LayerKind, int], ...]
     """Later layers that keep their tensors, by kind: their backward has run."""
     inputs_after: int
@@ -70,7 +73,7 @@ def chunk_plan(architecture: Architecture, trial: NormalTrial, chunk: Chunk) -> 
     runs = {}
     for index, unit in enumerate(units):
         later = [kind for layer, kind in kept if layer > starts[index]]
-        runs[unit] = Run(unit, _tally(later), len(units) - index - 1)
+        runs[unit] = Run(unit, _tally(unit), _tally(later), len(units) - index - 1)
     return ChunkPlan(
         counts=tuple(KindCount(kind, *entry) for kind, entry in counts.items()),
         kept_inputs=len(units),
@@ -78,6 +81,6 @@ def chunk_plan(architecture: Architecture, trial: NormalTrial, chunk: Chunk) -> 
     )
 
 
-def _tally(kinds: list[LayerKind]) -> tuple[tuple[LayerKind, int], ...]:
+def _tally(kinds: Sequence[LayerKind]) -> tuple[tuple[LayerKind, int], ...]:
     """How many of each."""
     return tuple(Counter(kinds).items())

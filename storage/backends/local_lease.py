@@ -8,12 +8,18 @@ name stands in a second file.
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas.errors import StoreRefused
+from schemas.errors import RunLocked, StoreRefused
 from storage.backends.lease import Owner, locked
+from storage.backends.process import has_died
+
+NAMING_TIMEOUT_S = 2.0
+"""How long a process that finds the lock taken waits for its holder to have written its name."""
+_NAMING_STEP_S = 0.01
 
 
 class LocalLease:
@@ -54,13 +60,13 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
     except OSError as error:
         raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-        os.close(descriptor)
-        raise locked(what, _read(record)) from error
+        _lock(descriptor, record, what)
     except OSError as error:
         os.close(descriptor)
         raise StoreRefused(f"{lock}: cannot take the lease: {error.strerror}") from error
+    except RunLocked:
+        os.close(descriptor)
+        raise
     took_over = _read(record)
     try:
         record.write_text(owner.model_dump_json())
@@ -68,6 +74,28 @@ def acquire(lock: Path, record: Path, what: str, owner: Owner) -> LocalLease:
         os.close(descriptor)
         raise StoreRefused(f"{record}: cannot be written: {error.strerror}") from error
     return LocalLease(descriptor, record, owner, took_over)
+
+
+def _lock(descriptor: int, record: Path, what: str) -> None:
+    """Lock `descriptor`, or say who has.
+
+    Who took the lock a moment ago may not have written its name yet, and a dead owner's may still
+    stand there: then this waits for the name, or for the lock.
+
+    Raises:
+        RunLocked: a live process holds it.
+        OSError: it cannot be locked at all.
+    """
+    until = time.monotonic() + NAMING_TIMEOUT_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError) as error:
+            holder = _read(record)
+            if (holder is not None and not has_died(holder)) or time.monotonic() > until:
+                raise locked(what, holder) from error
+        time.sleep(_NAMING_STEP_S)
 
 
 def _read(record: Path) -> Owner | None:

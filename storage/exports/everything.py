@@ -92,7 +92,10 @@ def _verdict(trial: Trial) -> str:
     memory = evaluation.memory_per_gpu_gb
     size = "" if memory is None else f", {memory:.1f} GB of {evaluation.cap_gb:.1f} GB"
     fits = "" if evaluation.fits else ", does not fit"
-    return f"{speed}{size}{fits}, {evaluation.provenance} ({evaluation.source})"
+    said = f"{speed}{size}{fits}, {evaluation.provenance} ({evaluation.source})"
+    return (
+        said if trial.invalidated is None else f"INVALIDATED: {trial.invalidated.why}; was {said}"
+    )
 
 
 def _stale(out_dir: Path, current: Collection[str]) -> list[Path]:

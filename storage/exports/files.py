@@ -20,6 +20,7 @@ def write_file(path: Path, content: str | bytes, *, executable: bool = False) ->
         if path.is_file() and path.read_bytes() == data:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_behind(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_bytes(data)
@@ -33,6 +34,24 @@ def write_file(path: Path, content: str | bytes, *, executable: bool = False) ->
             f"{path}: cannot be written: {error.strerror}",
             hint="choose another folder with --out-dir; the run itself is safe in the store",
         ) from error
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote `path`."""
+    for name in os.listdir(path.parent):
+        writer = name.removeprefix(f".{path.name}.")
+        if writer != name and writer.isdecimal() and not _is_alive(int(writer)):
+            (path.parent / name).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def remove_files(paths: Iterable[Path]) -> None:

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from schemas.events import RunStarted
+from schemas.events import NEXT_STEPS_AUTHOR, SUMMARY_AUTHOR, RunStarted
 from schemas.workload import Workload
 from storage.exports.best import recipe_of
-from storage.state import Note, State, Trial
+from storage.state import ForkPoint, Note, State, Trial
 
 
 def trials_jsonl(state: State) -> str:
@@ -51,12 +51,29 @@ def summary_json(state: State, workload: Workload) -> str:
             }
             for r in state.rounds
         ],
+        "invalidated": [
+            {"trial": trial.number, "trial_id": trial.proposed.trial_id, **_invalidation(trial)}
+            for trial in state.trials.values()
+            if trial.invalidated is not None
+        ],
+        "forks": [_fork(fork) for fork in state.forks],
+        "models_words": _models_words(state),
         "resumed": len(state.resumed),
         "recovered": [name for event in state.recoveries for name in event.discarded],
         "workload_warnings": list(workload.warnings),
         "cluster_warnings": list(state.spec.cluster_warnings),
     }
     return json.dumps(_sorted(summary), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _models_words(state: State) -> list[dict[str, Any]]:
+    """What a model said it found, by round: words, never read as numbers."""
+    words: dict[int | None, dict[str, str]] = {}
+    names = {SUMMARY_AUTHOR: "summary", NEXT_STEPS_AUTHOR: "next_steps"}
+    for note in state.notes:
+        if note.author in names:
+            words.setdefault(note.round, {})[names[note.author]] = note.text
+    return [{"round": number, **said} for number, said in words.items()]
 
 
 def _spec(spec: RunStarted) -> dict[str, Any]:
@@ -93,6 +110,7 @@ def _trial_line(state: State, trial: Trial) -> dict[str, Any]:
         "requested": trial.proposed.requested.model_dump(mode="json", exclude_none=True),
         "rejected": None if trial.rejected is None else _rejection(trial),
         "from_cache": trial.scored is not None and trial.scored.from_cache,
+        "invalidated": None if trial.invalidated is None else _invalidation(trial),
         "run_id": state.run_id,
         "as_of_event": state.head_seq,
     }
@@ -111,6 +129,21 @@ def _rejection(trial: Trial) -> dict[str, Any]:
     return trial.rejected.model_dump(
         mode="json", include={"code", "reason", "numbers", "inferred_from"}
     )
+
+
+def _invalidation(trial: Trial) -> dict[str, Any]:
+    assert trial.invalidated is not None, "only asked of an invalidated trial"
+    return {"why": trial.invalidated.why, "author": trial.invalidated.author}
+
+
+def _fork(fork: ForkPoint) -> dict[str, Any]:
+    return {
+        "run_id": fork.run_id,
+        "parent": fork.event.parent,
+        "parent_seq": fork.event.parent_seq,
+        "changed": list(fork.event.changed),
+        "inherits": fork.event.inherits,
+    }
 
 
 def _note_line(note: Note) -> str:

@@ -41,6 +41,7 @@ def printed_result(
             *_configuration(recipe),
             *_figures(recipe),
             *_beaten(recipe, state),
+            *_passed_over(state),
             *_provenance(recipe, state),
             *(f"  ! {caveat}" for caveat in recipe.caveats),
             "",
@@ -112,7 +113,11 @@ def _value(value: object) -> str:
 
 def _figures(recipe: Recipe) -> list[str]:
     evaluation = recipe.evaluation
-    lines = [f"  → tokens/s/GPU = {_tokens(evaluation.tokens_per_s_per_gpu)}"]
+    expected = evaluation.expected_error
+    beside = expected.beside if expected else ""
+    lines = [f"  → tokens/s/GPU = {_tokens(evaluation.tokens_per_s_per_gpu)}{beside}"]
+    if expected is not None:
+        lines.append(f"  → error        = {expected.words}")
     if evaluation.memory_per_gpu_gb is not None:
         lines += [
             f"  → memory/GPU   = {evaluation.memory_per_gpu_gb:.1f} GB",
@@ -137,6 +142,15 @@ def _beaten(recipe: Recipe, state: State) -> list[str]:
     if seed is not None and seed not in (recipe.trial, recipe.runner_up_trial):
         lines.append(f"  beats the best seed: {_against(state.trials[seed], mine)}")
     return lines
+
+
+def _passed_over(state: State) -> list[str]:
+    """Trials that can no longer win."""
+    return [
+        f"  passes over trial #{trial.number}, which was invalidated: {trial.invalidated.why}"
+        for trial in state.trials.values()
+        if trial.invalidated is not None
+    ]
 
 
 def _against(other: Trial, mine: float | None) -> str:
@@ -181,10 +195,13 @@ def _tokens(value: float | None) -> str:
 
 def _nothing_legal(state: State) -> str:
     counts = state.conservation
+    invalidated = len(_passed_over(state))
+    of_these = f" ({invalidated} of them invalidated)" if invalidated else ""
     lines = [
         "=== NO LEGAL CONFIGURATION ===",
         f"  {_candidates(counts.candidates)}: {counts.rejections} rejected, {counts.evaluations}"
-        " scored, none of them legal and within the memory cap",
+        f" scored{of_these}, none {'left ' if invalidated else 'of them '}legal and within the"
+        " memory cap",
         "  what bound:",
         *(f"    - {line}" for line in _what_bound(state)),
         f"  run {state.run_id}, as of event {state.head_seq}{_unfinished(state)}",
@@ -196,7 +213,8 @@ def _nothing_legal(state: State) -> str:
 def _what_bound(state: State) -> tuple[str, ...]:
     if state.finished is None:
         return ("said when the run has finished; trials.jsonl has every rejection so far",)
-    return state.finished.binding_constraints
+    invalidated = (line.strip() for line in _passed_over(state))
+    return (*state.finished.binding_constraints, *invalidated)
 
 
 def _candidates(count: int) -> str:

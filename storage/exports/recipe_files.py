@@ -30,10 +30,11 @@ def recipe_files(
 
 def _header(recipe: Recipe) -> str:
     evaluation = recipe.evaluation
+    beside = evaluation.expected_error.beside if evaluation.expected_error else ""
     lines = [
         f"Refold run {recipe.run_id}, trial {recipe.trial} ({recipe.rule}),"
         f" as of event {recipe.head_seq}, head {recipe.head_hash}",
-        f"{evaluation.tokens_per_s_per_gpu:,.0f} tokens/s/GPU,"
+        f"{evaluation.tokens_per_s_per_gpu:,.0f}{beside} tokens/s/GPU,"
         f" {evaluation.memory_per_gpu_gb or 0:.1f} GB of {evaluation.cap_gb:.1f} GB,"
         f" {evaluation.provenance} ({evaluation.source})",
         *recipe.caveats,

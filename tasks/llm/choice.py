@@ -7,6 +7,8 @@ from urllib.parse import urlsplit, urlunsplit
 from schemas.errors import EnvironmentMissing, UserError, shown
 from schemas.search import LlmPlan, LlmSettings
 from tasks.llm.engine import INSTALL
+from tasks.llm.jail import INSTALL as JAIL
+from tasks.llm.jail import why_not_jailed
 
 DEFAULT_MODEL = "openai/gpt-4o"
 """Asked when there is a key for it and no model is named."""
@@ -16,7 +18,8 @@ def choose(settings: LlmSettings, env: Mapping[str, str], named: str | None) -> 
     """The plan of a search; `named` is what the command line asked for. None: none is configured.
 
     Raises:
-        EnvironmentMissing: a model was named, and dspy or litellm is not installed.
+        EnvironmentMissing: a model was named, and dspy or litellm is not installed; or its driver
+            takes a sandbox, and there is none.
         UserError: the endpoint's address is none.
     """
     model = named or settings.model or (DEFAULT_MODEL if env.get("OPENAI_API_KEY") else None)
@@ -27,6 +30,8 @@ def choose(settings: LlmSettings, env: Mapping[str, str], named: str | None) -> 
         raise EnvironmentMissing(f"--llm {named}: {missing[0]} is not installed", hint=INSTALL)
     if missing:
         return None
+    if settings.driver == "rlm" and (why := why_not_jailed()) is not None:
+        raise EnvironmentMissing(f"agent.driver rlm: no sandbox here: {why}", hint=JAIL)
     # The planner alone needs neither a sandbox nor a strong coder.
     driver = "planner" if settings.driver == "auto" else settings.driver
     return LlmPlan(

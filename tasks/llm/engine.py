@@ -150,4 +150,5 @@ def load_dspy() -> Any:
     except ImportError as error:
         raise EnvironmentMissing("dspy is not installed", hint=INSTALL) from error
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    dspy.disable_logging()
     return dspy

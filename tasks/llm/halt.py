@@ -22,5 +22,7 @@ class Halt:
         try:
             yield
         except BaseException as error:
-            self.error = error
+            # The first: what it is wrapped in on its way through an agent says less.
+            if self.error is None:
+                self.error = error
             raise

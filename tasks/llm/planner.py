@@ -5,6 +5,7 @@ from typing import Any
 
 from schemas.errors import RefoldError
 from schemas.search import LlmPlan
+from tasks.llm.answers import reading_adapter
 from tasks.llm.engine import TapedEngine, language_model, load_dspy
 from tasks.llm.prompt_texts import prompt
 
@@ -56,7 +57,7 @@ def speaking_as(engine: TapedEngine, llm: LlmPlan) -> Any:
     """The context in which dspy's modules ask the planner's model behind `engine`."""
     dspy = load_dspy()
     model = language_model(engine, llm, llm.planner_model or llm.model)
-    return dspy.context(lm=model, adapter=dspy.JSONAdapter(use_native_function_calling=False))
+    return dspy.context(lm=model, adapter=reading_adapter(dspy))
 
 
 def ask_planner(

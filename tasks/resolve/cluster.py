@@ -5,38 +5,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import yaml
 from pydantic import Field
 
-from projection.legality.rules.values import MAX_SYNC_FREE_STAGE
-from projection.legality.schedule_names import canonical_schedule
+from projection.calibration import calibration_from
 from projection.profiles import at_clock, gpu_profile
+from schemas.calibration import Calibration
 from schemas.cluster import Cluster, MemoryOverheads, MoeImbalance, Network, Stack
 from schemas.cluster_file import TargetCluster, TargetClusterFile
-from schemas.errors import ClusterError, UserError
+from schemas.errors import ClusterError
 from schemas.gpu import GpuProfile
 from schemas.legality import AxisValue
 from schemas.model import FrozenModel
 from schemas.search import BenchmarkHost, Budget, LlmSettings, SearchSpec
-from schemas.trial import TrialConfig
 from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model, shown
 from tasks.resolve.hardware_file import find_beside, resolve_network
+from tasks.resolve.pinned import pinned_knobs
 from tasks.resolve.redaction import redact
 from tasks.resolve.yaml_file import KeyPath, YamlFile, read_yaml
 
 _LARGEST_WORLD: Final = 10**6
-_PINNED_RANGES: Final = {
-    **dict.fromkeys(("tp", "pp", "ep", "etp", "cp", "vpp", "mbs"), (1, _LARGEST_WORLD)),
-    "gbs": (1, 10**12),
-    "recompute_num_layers": (0, 10**6),
-    "sync_free_stage": (0, MAX_SYNC_FREE_STAGE),
-    "target_ep_size": (1, _LARGEST_WORLD),
-}
-"""Least and most a pinned number can be on any cluster; what is legal on this one is for the
-rules."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -93,7 +84,8 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
     target = reading.values.target_cluster
     _check_target(reading, target)
     network, hardware, more = _network(reading, target, gpu)
-    files = [file, *files, *([hardware] if hardware is not None else [])]
+    calibration, fitted = _calibration(reading, gpu)
+    files = [file, *files, *(one for one in (hardware, fitted) if one is not None)]
     capacity, capacity_notices = _hbm_capacity(reading, gpu)
     cluster = Cluster(
         name=target.name,
@@ -107,6 +99,7 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
         moe_imbalance=_imbalance(_either(reading, "moe_imbalance")),
         memory_overheads=_either(reading, "memory_overheads") or MemoryOverheads(),
         placement=_either(reading, "placement") or Cluster.model_fields["placement"].default,
+        calibration=calibration,
         gpu_hour_price=target.gpu_hour_price,
         gpu_power_w=target.gpu_power_w,
     )
@@ -150,6 +143,29 @@ def _gpu(reading: _Reading) -> tuple[GpuProfile, list[YamlFile], list[str]]:
             f" above {gpu.name}'s {gpu.clock_mhz:g}"
         )
     return at_clock(gpu, target.gpu_clock_mhz), files, notices
+
+
+def _calibration(
+    reading: _Reading, gpu: GpuProfile
+) -> tuple[Calibration | Literal["none"] | None, YamlFile | None]:
+    """The calibration the file names, and its file; None: the shipped one, if any, is in force."""
+    named = reading.values.target_cluster.calibration
+    if named is None:
+        return None, None
+    if named == "none":
+        return "none", None
+    where = reading.where("target_cluster", "calibration")
+    found = find_beside(named, reading.path)
+    if found is None:
+        raise ClusterError(
+            f"{where}: no such file {reading.shown('target_cluster', 'calibration')}",
+            hint="fit one with `refold calibrate`, or say none for published rates alone",
+        )
+    file = read_yaml(found, str(found), ClusterError)
+    calibration = calibration_from(yaml.safe_dump(file.document), str(found))
+    if calibration.gpu != gpu.name:
+        raise ClusterError(f"{where}: it is of {calibration.gpu}, the GPU is {gpu.name}")
+    return calibration, file
 
 
 def _hbm_capacity(reading: _Reading, gpu: GpuProfile) -> tuple[float, list[str]]:
@@ -234,24 +250,8 @@ def _search(reading: _Reading) -> SearchSpec:
 
 def _pinned(reading: _Reading) -> dict[str, AxisValue]:
     """Pinned knobs, by the names of `TrialConfig` and with values of its types."""
-    pinned: dict[str, AxisValue] = _either(reading, "pinned", "optimization")
     at: KeyPath = ("pinned",) if reading.sets("pinned") else ("optimization", "pinned")
-    trial = as_model(TrialConfig, dict(pinned), reading.file, at)
-    for knob, (least, most) in _PINNED_RANGES.items():
-        value = getattr(trial, knob)
-        if value is not None and not least <= value <= most:
-            bound = f"at least {least}" if value < least else f"at most {most}"
-            given = shown(reading.file, (*at, knob), value)
-            raise ClusterError(f"{reading.where(*at, knob)}: expected {bound}, got {given}")
-    if trial.pp_schedule is not None and trial.pp_schedule != "auto":
-        try:
-            canonical_schedule(trial.pp_schedule)
-        except UserError as reason:
-            asked = shown(reading.file, (*at, "pp_schedule"), trial.pp_schedule)
-            said = str(reason).replace(repr(trial.pp_schedule)[:80], asked)
-            raise ClusterError(f"{reading.where(*at, 'pp_schedule')}: {said}") from reason
-    values: dict[str, AxisValue] = trial.model_dump(exclude_none=True)
-    return values
+    return pinned_knobs(_either(reading, "pinned", "optimization"), reading.file, at)
 
 
 def _llm(reading: _Reading, env: Mapping[str, str]) -> LlmSettings:

@@ -10,7 +10,16 @@ from schemas.errors import WorkloadError
 from tasks.resolve.chain import ChainLoader
 from tasks.resolve.merging import Document, Origin
 from tasks.resolve.notices import misspellings
-from tasks.resolve.redaction import secret_paths, secret_references
+from tasks.resolve.redaction import (
+    SettingPath,
+    as_reference,
+    key_path,
+    secret_paths,
+    secret_references,
+    texts,
+    without_defaults,
+    without_user,
+)
 from tasks.resolve.settings import Settings
 from tasks.resolve.shipped import PRESETS
 from tasks.resolve.sources import PresetSearch, Source, shipped
@@ -54,7 +63,7 @@ def effective_settings(
     )
     config_name = module.values.get("config") or _DEFAULT_MODULE
     config = search.find(str(config_name), "modules", _where(document, (*here, "config")))
-    defaults = _framework_defaults(loader)
+    defaults = framework_defaults(loader)
     settings = _layered(
         defaults,
         loader.load(model, "models"),
@@ -104,7 +113,7 @@ def _model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[
     return (*given, *listed)
 
 
-def _framework_defaults(loader: ChainLoader) -> Document:
+def framework_defaults(loader: ChainLoader) -> Document:
     """What the framework assumes where every file is silent; below all presets."""
     model = loader.load(shipped(PRESETS / "models" / "language_model.yaml"), "models")
     module = loader.load(shipped(PRESETS / "modules" / _DEFAULT_MODULE), "modules")
@@ -220,17 +229,25 @@ def _document(file: YamlFile, document: Document) -> tuple[dict[str, Any], list[
     copy = _copied(document.values)
     warnings = []
     for path, written in [*secret_references(file.document)]:
-        _at(copy, path[:-1])[path[-1]] = written
+        _at(copy, path[:-1])[path[-1]] = without_defaults(written)
     for path in [*secret_paths(copy)]:
-        written = _at(file.document, path)
+        place = _where(document, key_path(path))
+        reference = as_reference(_at(file.document, path))
         holder = _at(copy, path[:-1])
-        if isinstance(written, str) and "${" in written:
-            holder[path[-1]] = written
+        if reference is not None:
+            holder[path[-1]] = reference
         else:
             del holder[path[-1]]
             warnings.append(
-                f"{_where(document, path)}: looks like a secret, so it is left out of all that is"
+                f"{place}: looks like a secret, so it is left out of all that is"
                 " written; name an environment variable instead"
+            )
+    for path, text in [*texts(copy)]:
+        if (clean := without_user(text)) != text:
+            _at(copy, path[:-1])[path[-1]] = clean
+            warnings.append(
+                f"{_where(document, key_path(path))}: holds a user name, which is *** in all that"
+                " is written; name an environment variable instead"
             )
     return copy, warnings
 
@@ -241,7 +258,12 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def _at(value: Any, path: SettingPath) -> Any:
     for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        else:
+            return None
     return value

@@ -1,10 +1,13 @@
 """Secrets that stand in configuration files: told by their key, and kept out of what is written."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 REDACTED: Final = "***"
+SettingPath = tuple[str | int, ...]
+"""Keys, and positions in lists, from a document down to one of its settings."""
+
 _PART: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _ALWAYS: Final = frozenset(
     {"secret", "secrets", "password", "passwords", "passwd", "credential", "credentials", "apikey"}
@@ -21,6 +24,8 @@ _VARIABLE_ENDS: Final = frozenset({"key", "keys", "pat"})
 _PASSWORDS: Final = frozenset({"pass", "pwd", "passphrase", "passcode"})
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _VARIABLE: Final = re.compile(r"\$\{([^:{}]+)")
+_DEFAULT: Final = re.compile(r"\$\{([^:{}]+):[^}]*\}")
+_REFERENCE: Final = re.compile(r"\$\{[^:{}]+(:[^}]*)?\}")
 _LOOKS_SECRET: Final = re.compile(r"\b(sk|hf|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")
 
 
@@ -57,8 +62,29 @@ def is_secret_variable(name: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """`text` without user names in addresses and without what looks like a provider's key."""
-    return _LOOKS_SECRET.sub(REDACTED, _IN_URL.sub(REDACTED, text))
+    """`text` without user names in addresses, defaults of secrets, and what looks like a provider's
+    key."""
+    return _LOOKS_SECRET.sub(REDACTED, _IN_URL.sub(REDACTED, without_defaults(text)))
+
+
+def without_user(text: str) -> str:
+    """`text` without user names and passwords in addresses, unless they are references."""
+    return _IN_URL.sub(lambda user: user[0] if "${" in user[0] else REDACTED, text)
+
+
+def without_defaults(text: str) -> str:
+    """`text` whose references to variables named as secrets default to nothing."""
+    return _DEFAULT.sub(
+        lambda match: f"${{{match[1]}:}}" if is_secret_variable(match[1]) else match[0], text
+    )
+
+
+def as_reference(text: Any) -> str | None:
+    """A secret's setting as it may be written: a reference alone, without its default. Else None:
+    it is, or holds, the secret itself."""
+    if not isinstance(text, str) or not _REFERENCE.fullmatch(text):
+        return None
+    return _DEFAULT.sub(r"${\1:}", text)
 
 
 def redact(value: Any) -> Any:
@@ -73,24 +99,36 @@ def redact(value: Any) -> Any:
     return redact_text(value) if isinstance(value, str) else value
 
 
-def secret_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def key_path(path: SettingPath) -> tuple[str, ...]:
+    """`path` as a file's lines are known by: positions in lists as `[3]`."""
+    return tuple(key if isinstance(key, str) else f"[{key}]" for key in path)
+
+
+def secret_paths(value: Any, path: SettingPath = ()) -> Iterator[SettingPath]:
     """Paths of the settings whose key says they are secret and that have a value."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if is_secret_key(key) and item is not None:
-                yield (*path, key)
-            else:
-                yield from secret_paths(item, (*path, key))
+    for key, item in _items(value):
+        if isinstance(key, str) and is_secret_key(key) and item is not None:
+            yield (*path, key)
+        else:
+            yield from secret_paths(item, (*path, key))
 
 
-def secret_references(
-    value: Any, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], str]]:
+def secret_references(value: Any) -> Iterator[tuple[SettingPath, str]]:
     """Path and text of the settings that refer to an environment variable named as a secret."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from secret_references(item, (*path, key))
-    elif isinstance(value, str) and any(
-        is_secret_variable(name) for name in _VARIABLE.findall(value)
-    ):
+    for path, text in texts(value):
+        if any(is_secret_variable(name) for name in _VARIABLE.findall(text)):
+            yield path, text
+
+
+def texts(value: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, str]]:
+    """SettingPath and value of the settings that are text."""
+    if isinstance(value, str):
         yield path, value
+    for key, item in _items(value):
+        yield from texts(item, (*path, key))
+
+
+def _items(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from pydantic import ValidationError
 
 from schemas.architecture import Architecture
 from schemas.errors import WorkloadError
 from schemas.wording import problem
-from schemas.workload import Workload
+from schemas.workload import GraphScope, Workload
 from tasks.resolve.architecture import architecture_of
 from tasks.resolve.baseline import baseline_of
 from tasks.resolve.effective import Resolved, effective_settings
@@ -20,6 +20,7 @@ from tasks.resolve.sources import preset_name
 
 _CP_TYPES: Final = ("p2p", "a2a", "allgather", "a2a+p2p")
 _DISPATCHERS: Final = ("allgather", "alltoall", "flex", "alltoall_seq")
+_GRAPHS: Final = ("none", "local", "transformer_engine", "full_iteration")
 _BACKENDS: Final = ("auto", "flash", "fused", "unfused", "local")
 
 
@@ -71,6 +72,7 @@ def _workload(resolved: Resolved, architecture: Architecture, source: str) -> Wo
         moe_shared_expert_overlap=settings.flag("moe_shared_expert_overlap"),
         force_load_balancing=settings.flag("moe_router_force_load_balancing"),
         gradient_accumulation_fusion=settings.flag("gradient_accumulation_fusion"),
+        cuda_graphs=_cuda_graphs(settings),
         framework="megatron",
         source=source,
         files=resolved.files,
@@ -83,6 +85,22 @@ def _workload(resolved: Resolved, architecture: Architecture, source: str) -> Wo
             *long_context(settings, seq_length),
         ),
     )
+
+
+def _cuda_graphs(settings: Settings) -> tuple[GraphScope, ...]:
+    """What graphs replay: nothing, the scopes that are named, or whole layers."""
+    how = settings.word("cuda_graph_impl", _GRAPHS) or "none"
+    old = settings.flag("enable_cuda_graph") or settings.flag("external_cuda_graph")
+    if how == "none" and not old:
+        return ()
+    named = settings.word_list("cuda_graph_scope")
+    if how == "full_iteration" or "full_iteration" in named:
+        return ("full_iteration",)
+    scopes: tuple[GraphScope, ...] = get_args(GraphScope)
+    for word in named:
+        if word not in (*scopes, "full"):
+            raise settings.error("cuda_graph_scope", f"expected some of full, {', '.join(scopes)}")
+    return tuple(scope for scope in scopes if scope in named) or ("layer",)
 
 
 def _flash_attention(settings: Settings) -> bool:

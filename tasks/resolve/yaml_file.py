@@ -58,22 +58,22 @@ def is_regular_file(path: Path) -> bool:
         return False
 
 
-def read_bytes(path: Path, label: str, error: type[UserError]) -> bytes:
-    """The bytes of a regular file of at most `MAX_BYTES`, or `error` saying why not."""
+def read_bytes(path: Path, label: str, error: type[UserError], most: int = MAX_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes, or `error` saying why not."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             what = "is a directory" if stat.S_ISDIR(mode) else "not a regular file"
             raise error(f"{label:.200}: {what}")
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(most + 1)
     except FileNotFoundError as reason:
         raise error(f"{label:.200}: no such file") from reason
     except (OSError, ValueError) as reason:
         text = reason.strerror if isinstance(reason, OSError) else "not a usable path"
         raise error(f"{label:.200}: cannot be read: {text}") from reason
-    if len(data) > MAX_BYTES:
-        raise error(f"{label}: larger than {MAX_BYTES // 1024} KiB, which no configuration is")
+    if len(data) > most:
+        raise error(f"{label}: larger than {most // 1024} KiB, which no such file is")
     return data
 
 
@@ -84,8 +84,26 @@ def parse_yaml(data: bytes, label: str, error: type[UserError]) -> YamlFile:
     except UnicodeDecodeError as reason:
         raise error(f"{label}: not UTF-8 text (byte {reason.start})") from reason
     builder = _Builder(label, error)
+    document = _built(builder, text)
+    if document is None:
+        raise error(f"{label}: the file is empty")
+    if not isinstance(document, dict):
+        kind = "a list" if isinstance(document, list) else f"the value {document!r:.40}"
+        raise error(f"{label}: expected a mapping of keys to values at the top, found {kind}")
+    return YamlFile(label, document, hashlib.sha256(data).hexdigest(), builder.lines)
+
+
+def parse_value(text: str, label: str, error: type[UserError]) -> Any:
+    """The value that `text` is in YAML, under the bounds of a file; `error` says what is wrong."""
+    if not text.isascii() and text.encode(errors="replace").decode() != text:
+        raise error(f"{label}: not UTF-8 text")
+    return _built(_Builder(label, error), text)
+
+
+def _built(builder: "_Builder", text: str) -> Any:
+    label, error = builder.label, builder.error
     try:
-        document = builder.build(text)
+        return builder.build(text)
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -94,12 +112,6 @@ def parse_yaml(data: bytes, label: str, error: type[UserError]) -> YamlFile:
         ) from reason
     except yaml.YAMLError as reason:
         raise error(f"{label}: not YAML: {one_line(str(reason))}") from reason
-    if document is None:
-        raise error(f"{label}: the file is empty")
-    if not isinstance(document, dict):
-        kind = "a list" if isinstance(document, list) else f"the value {document!r:.40}"
-        raise error(f"{label}: expected a mapping of keys to values at the top, found {kind}")
-    return YamlFile(label, document, hashlib.sha256(data).hexdigest(), builder.lines)
 
 
 def read_yaml(path: Path, label: str, error: type[UserError]) -> YamlFile:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from flows.requests import ResumeRequest
+from flows.tune import resume
 from schemas.events import NoteTaken, RoundStarted
 from storage import EventLog
 from tasks.inputs import resolve_pair
 from tasks.seed_plan import plan_seeds, skipped_notes
+from tests.end_to_end.cutting import but_export, cut
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
-from tests.end_to_end.test_resume import continued
 
 
 def notes_of_seeds(store: Path, run_id: str) -> list[str]:
@@ -29,6 +31,8 @@ def test_they_are_noted_as_the_round_starts(uninterrupted: Uninterrupted, tmp_pa
 
 def test_a_resumed_run_does_not_repeat_them(uninterrupted: Uninterrupted, tmp_path: Path):
     events = len(uninterrupted.records) // 2
-    state = continued(uninterrupted, events, tmp_path / "store")
-    again = notes_of_seeds(tmp_path / "store", state.run_id)
+    store = tmp_path / "store"
+    cut(uninterrupted, events, store)
+    run_id = resume(ResumeRequest(run=uninterrupted.run_id, store=str(store)), stage=but_export)
+    again = notes_of_seeds(store, run_id)
     assert again == notes_of_seeds(uninterrupted.store, uninterrupted.run_id)

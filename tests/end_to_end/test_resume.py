@@ -11,32 +11,12 @@ from flows.requests import ResumeRequest, TuneRequest
 from flows.tune import resume, tune
 from schemas.errors import LogError, SpecChanged, UserError
 from schemas.events import RunFinished, RunInterrupted, RunResumed, TrialScored
-from storage import EventLog, State
+from storage import EventLog, Store
 from storage.backends.lease import Owner
 from storage.layout import blobs_prefix, lease_key
 from tests.end_to_end.cutting import but_export, cut, decided
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
-
-
-def continued(whole: Uninterrupted, events: int, store: Path) -> State:
-    cut(whole, events, store)
-    run_id = resume(ResumeRequest(run=whole.run_id, store=str(store)), stage=but_export)
-    return EventLog.open(store, run_id).state()
-
-
-def test_resumed_after_any_event_it_ends_as_if_nothing_had_happened(
-    uninterrupted: Uninterrupted, tmp_path: Path
-):
-    total = len(uninterrupted.records)
-    for events in sorted({*range(1, 7), *range(7, total, 3), *range(total - 3, total)}):
-        state = continued(uninterrupted, events, tmp_path / str(events))
-        assert decided(state) == decided(uninterrupted.state), f"cut after {events} events"
-        assert state.finished == uninterrupted.state.finished
-        assert state.incumbent == uninterrupted.state.incumbent
-        assert state.spent.perf_calls == uninterrupted.state.spent.perf_calls
-        # One event more than the uninterrupted run has: RunResumed.
-        assert state.head_seq == uninterrupted.state.head_seq + 1
 
 
 def test_what_was_decided_is_not_decided_again(uninterrupted: Uninterrupted, tmp_path: Path):
@@ -225,6 +205,18 @@ def test_an_interrupt_is_an_event_and_the_run_goes_on_from_there(
     resume(ResumeRequest(run=stopped.value.run_id, store=str(tmp_path)), stage=but_export)
     state = EventLog.open(tmp_path, stopped.value.run_id).state()
     assert decided(state) == decided(uninterrupted.state)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError()])
+def test_nothing_interrupts_a_run_that_has_finished(
+    uninterrupted: Uninterrupted, tmp_path: Path, error: BaseException
+):
+    last = len(uninterrupted.records)
+    with pytest.raises(type(error)) as stopped:
+        tune(request_in(tmp_path, uninterrupted), listeners=[interrupting(last, error)])
+    assert not isinstance(stopped.value, Interrupted)
+    (run_id,) = Store.at(tmp_path).run_ids()
+    assert EventLog.open(tmp_path, run_id).state().finished == uninterrupted.state.finished
 
 
 def test_a_bug_leaves_a_resumable_run_and_says_so_in_its_notes(

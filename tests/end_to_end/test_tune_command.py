@@ -169,7 +169,7 @@ def test_when_nothing_fits_it_says_what_binds_and_what_would_loosen_it(refold: R
 def test_no_llm_means_seeds_only_and_one_line_that_says_so(refold: Run):
     loud = refold("tune", *FILES, "--no-prefect", "--gemm-backend", "tile")
     quiet = refold("tune", *FILES, *LIMITS)
-    said = "LLM rounds are not in this version: the seed plan alone proposes (--seed-only)"
+    said = "no language model is configured (--llm, LLM_MODEL): the seed plan alone proposes"
     assert loud.err.splitlines().count(said) == 1
     assert said not in quiet.err
 

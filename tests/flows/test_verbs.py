@@ -108,7 +108,7 @@ def test_project_prints_the_evaluation(refold: Run):
     )
     assert set(promised.split(", ")) <= set(answer)
     shown = refold("project", *PAIR, "--set", "mbs=1").out
-    assert f"{answer['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU" in shown
+    assert f"{answer['tokens_per_s_per_gpu']:,.0f} ± " in shown
     assert fits_100_columns(shown)
 
 

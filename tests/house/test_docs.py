@@ -9,8 +9,10 @@ from pydantic import BaseModel
 from flows.cli import app
 from schemas.cluster import Network
 from schemas.cluster_file import Agent, Optimization, TargetCluster
+from schemas.comparison import Comparison
 from schemas.evaluation import Evaluation
 from schemas.gpu import GpuProfile
+from schemas.lineage import Lineage, TrialStory
 from schemas.search import AxisToggles, BenchmarkHost, Budget, LlmSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -23,6 +25,9 @@ MODEL_OF_SECTION: dict[str, type[BaseModel]] = {
     "Hardware YAML": Network,
     "GPU profile YAML": GpuProfile,
     "Evaluation: project --json": Evaluation,
+    "Lineage: lineage --json": Lineage,
+    "Story": TrialStory,
+    "Comparison: diff --json": Comparison,
 }
 
 

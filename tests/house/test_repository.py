@@ -77,18 +77,28 @@ def test_import_contracts_hold() -> None:
         ("projection/offender.py", "import random"),
         ("projection/offender.py", "import prefect"),
         ("storage/offender.py", "import prefect"),
+        ("tasks/fidelity/offender.py", "import projection.time"),
+        ("tasks/evidence/offender.py", "import projection.kernels"),
     ],
 )
 def test_import_contracts_refuse(module: str, statement: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for package in PACKAGES:
-        (tmp_path / package).mkdir()
+    for package in (*PACKAGES, *named_in_contracts()):
+        (tmp_path / package).mkdir(exist_ok=True)
         (tmp_path / package / "__init__.py").touch()
     assert lint_imports(tmp_path).returncode == 0
     (tmp_path / module).write_text(f"{statement}\n")
     result = lint_imports(tmp_path)
     assert result.returncode == 1
     assert "offender ->" in result.stdout
+
+
+def named_in_contracts() -> Iterator[Path]:
+    """Packages inside our own that a contract is about."""
+    for contract in PYPROJECT["tool"]["importlinter"]["contracts"]:
+        for name in (*contract.get("source_modules", ()), *contract.get("forbidden_modules", ())):
+            if "." in name:
+                yield Path(*name.split("."))
 
 
 def test_no_module_is_a_drawer() -> None:

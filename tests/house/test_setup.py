@@ -14,7 +14,7 @@ def setup(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.Completed
     return subprocess.run(
         ["scripts/setup", *arguments],
         cwd=cwd,
-        env={**os.environ, "REFOLD_REQUIRE_ORIGAMI": "0", **env},
+        env={**os.environ, "REFOLD_REQUIRE_ORIGAMI": "0", "REFOLD_SKIP_SANDBOX": "1", **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -70,7 +70,8 @@ def test_unknown_argument_is_refused(checkout: Path) -> None:
 def test_scripts_are_executable_and_parse() -> None:
     for script in ("scripts/setup", "scripts/pins", ".ci/run"):
         assert os.access(ROOT / script, os.X_OK)
-    for script in ("scripts/setup", "scripts/origami.sh", "scripts/pins", ".ci/run"):
+    sourced = ("scripts/origami.sh", "scripts/sandbox.sh")
+    for script in ("scripts/setup", *sourced, "scripts/pins", ".ci/run"):
         subprocess.run(["bash", "-n", ROOT / script], check=True)
 
 
@@ -127,6 +128,14 @@ class TestOrigami:
     def test_skipping_it_says_nothing(self, checkout: Path, machine: dict[str, str]) -> None:
         result = setup(cwd=checkout, **machine, REFOLD_SKIP_ORIGAMI="1")
         assert (result.returncode, result.stdout) == (0, "setup: ready\n")
+
+    def test_a_missing_sandbox_is_said_once(self, checkout: Path, machine: dict[str, str]) -> None:
+        env = {**machine, "REFOLD_SKIP_ORIGAMI": "1", "REFOLD_SKIP_SANDBOX": "0"}
+        first, again = setup(cwd=checkout, **env), setup(cwd=checkout, **env)
+        assert (first.returncode, again.returncode) == (0, 0)
+        assert "apt-get install bubblewrap" in first.stdout
+        assert "agent.driver rlm will be refused" in first.stdout
+        assert again.stdout == "setup: ready\n"
 
 
 def _fingerprint_of(checkout: Path) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from projection.gemm import gemm_model
 from projection.oracle import Oracle
+from projection.profiles import gpu_profile
 from projection.signature import signature_of
 from schemas.cluster import Cluster
 from schemas.evaluation import Evaluation, SignatureHashes
@@ -264,13 +265,36 @@ def test_regime_paper_shows_the_published_total() -> None:
 
 def test_an_uncalibrated_or_lesser_oracle_says_so() -> None:
     auto = SearchSpec()
-    result = Oracle(mixtral_8x22b(), cluster(4), auto, signature=SIGNATURE).project(
+    on = cluster(4, calibration="none")
+    result = Oracle(mixtral_8x22b(), on, auto, signature=SIGNATURE).project(
         mixtral_8x22b().baseline
     )
     assert result.provenance == "analytic"
     assert any(warning.startswith("uncalibrated") for warning in result.warnings)
+    assert result.expected_error is not None
+    assert result.expected_error.nearest == "none"
     on_amd_without_origami = gemm_model(cluster(4).gpu, "auto").name == "tile"
     assert any("tile model" in warning for warning in result.warnings) == on_amd_without_origami
+
+
+def test_a_calibrated_oracle_says_how_far_off_it_may_be_by_precision() -> None:
+    oracle = oracle_of(mixtral_8x22b(), cluster(4))
+    results = {fp8: oracle.project(mixtral_8x22b(fp8=fp8).baseline) for fp8 in ("none", "hybrid")}
+    for result in results.values():
+        assert result.provenance == "calibrated"
+        assert not any(warning.startswith("uncalibrated") for warning in result.warnings)
+        assert result.expected_error is not None
+        assert result.expected_error.nearest == "gpu and precision"
+    assert results["none"].expected_error != results["hybrid"].expected_error
+    assert oracle.memory(mixtral_8x22b().baseline).expected_error is None
+
+
+def test_kins_factors_are_said_to_be_theirs() -> None:
+    gpu = gpu_profile("mi350x")
+    result = oracle_of(mixtral_8x22b(), cluster(4, gpu=gpu)).project(mixtral_8x22b().baseline)
+    assert any("no measured run of mi350x" in warning for warning in result.warnings)
+    assert result.expected_error is not None
+    assert result.expected_error.nearest == "family and precision"
 
 
 def test_fp8_on_a_gpu_without_it_is_refused() -> None:

@@ -15,6 +15,7 @@ from storage import Entry, EventLog, Store, helped_verification, segments, verif
 from storage.backends.local import LocalDisk
 from storage.extent import Origin, survey
 from storage.folding import fold_records
+from storage.heads import read_anchor
 from storage.helped_verification import (
     Piece,
     helpers,
@@ -161,7 +162,8 @@ def test_a_sound_run_has_the_report_of_a_single_process(
     alone = module._event_by_event
     monkeypatch.setattr(module, "_event_by_event", lambda *_: None)
     report = verify(root, run_id)
-    assert report == alone(LocalDisk(root), survey(LocalDisk(root), run_id))
+    backend = LocalDisk(root)
+    assert report == alone(backend, survey(backend, run_id), read_anchor(backend, run_id))
     assert (report.ok, report.blobs) == (True, 2 if run_id == RUN else 4)
 
 

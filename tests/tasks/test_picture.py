@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from schemas.evaluation import PROVENANCE_ORDER
+from schemas.events import TrialInvalidated
 from tasks.draw_trials import draw_trials
 from tasks.picture import picture_of
 from tests.end_to_end.made_once import Uninterrupted
@@ -25,6 +27,25 @@ def test_its_incumbent_is_the_states(uninterrupted: Uninterrupted):
     assert picture_of(uninterrupted.state).incumbents()[-1][0] == uninterrupted.state.incumbent
 
 
+def test_an_invalidated_trial_is_on_it_and_not_its_incumbent(uninterrupted: Uninterrupted):
+    state = uninterrupted.state
+    best = state.best
+    assert best is not None
+    wrong = TrialInvalidated(
+        trial_id=best.proposed.trial_id,
+        why="another driver",
+        author="a test",
+        incumbent=None,
+        incumbent_trial_id=None,
+        incumbent_tokens_per_s_per_gpu=None,
+    )
+    trials = {**state.trials, best.number: replace(best, invalidated=wrong)}
+    picture = picture_of(replace(state, trials=trials))
+    assert {mark.number: mark.outcome for mark in picture.marks}[best.number] == "invalidated"
+    assert picture.incumbents()[-1][0] == state.ranked()[1].number
+    assert draw_trials(picture) != draw_trials(picture_of(state))
+
+
 def test_trials_in_flight_are_not_on_it(uninterrupted: Uninterrupted):
     trials = dict(uninterrupted.state.trials)
     trials[3] = replace(trials[3], rejected=None, scored=None, decided_at=None)
@@ -35,7 +56,8 @@ def test_trials_in_flight_are_not_on_it(uninterrupted: Uninterrupted):
 def test_it_says_as_of_which_event_and_how_sure_it_is(uninterrupted: Uninterrupted):
     picture = picture_of(uninterrupted.state)
     assert f"as of event {uninterrupted.state.head_seq}" in picture.subtitle
-    assert "analytic" in picture.subtitle
+    tiers = {e.provenance for t in uninterrupted.state.trials.values() if (e := t.evaluation)}
+    assert min(tiers, key=PROVENANCE_ORDER.index) in picture.subtitle
     assert draw_trials(picture)
 
 

@@ -27,6 +27,21 @@ def experts_not_tiled(trial: NormalTrial, context: Context) -> str | None:
     return _untiled(name, expert_replica(trial), context.world)
 
 
+def placement_not_folded(trial: NormalTrial, context: Context) -> str | None:
+    """With pipeline ranks inside data-parallel ones, experts and the rest must be as many copies.
+
+    Megatron builds no consistent pipeline groups otherwise.
+    """
+    placement = context.cluster.placement
+    if placement != "tp-cp-ep-pp-dp" or trial.pp == 1 or not context.architecture.is_moe:
+        return None
+    dense, experts = trial.tp * trial.cp, trial.etp * trial.ep
+    if dense == experts:
+        return None
+    sizes = f"tp·cp = {trial.tp}·{trial.cp} = {dense}, etp·ep = {trial.etp}·{trial.ep} = {experts}"
+    return f"placement {placement} needs edp = dp, so tp·cp = etp·ep: {sizes}"
+
+
 def ep_needs_moe(trial: NormalTrial, context: Context) -> str | None:
     """Only an MoE model has experts to distribute."""
     if trial.ep == 1 or context.architecture.is_moe:
@@ -104,6 +119,7 @@ def _untiled(product: str, size: int, world: int) -> str | None:
 RULES = (
     Rule("world_not_tiled", world_not_tiled, ("tp", "cp", "pp")),
     Rule("world_not_tiled", experts_not_tiled, ("tp", "etp", "ep", "pp")),
+    Rule("placement_not_folded", placement_not_folded, ("tp", "cp", "etp", "ep", "pp")),
     Rule("ep_needs_moe", ep_needs_moe, ("ep",)),
     Rule("ep_experts", ep_experts, ("ep",)),
     Rule("ep_fp16", ep_fp16, ("ep",)),

@@ -65,6 +65,12 @@ CASES = [
         "recompute_granularity is none",
     ),
     Case(
+        "placement_not_folded",
+        {"tp": 1, "pp": 4, "ep": 8},
+        "needs edp = dp, so tp·cp = etp·ep: tp·cp = 1·1 = 1, etp·ep = 1·8 = 8",
+        cluster=cluster(8, placement="tp-cp-ep-pp-dp"),
+    ),
+    Case(
         "world_not_tiled",
         {"tp": 4, "pp": 8, "ep": 8},
         "tp·pp·ep = 4·8·8 = 256 GPUs per replica, the cluster has 64",

@@ -1,7 +1,7 @@
 """Makespans, memory and refusals of the schedules themselves."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from projection.schedules import (
@@ -141,7 +141,8 @@ def test_a_delay_is_paid_on_its_own_edge_and_direction():
     st.integers(1, 40),
     st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(0, 6)),
 )
-def test_heuristic_fitted_to_its_times_beats_the_fixed_order(pp, m, sizes):
+@example(4, 4, (2, 3, 4, 0))  # no greedy run is as fast as the fixed order
+def test_heuristic_fitted_to_its_times_is_no_slower_than_the_fixed_order(pp, m, sizes):
     times = PassTimes(*sizes)
     f, b, w, p2p = map(float, sizes)
     fitted = span("zb-heuristic", pp, 1, m, f, b, w, p2p, times)

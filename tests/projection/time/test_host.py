@@ -8,19 +8,25 @@ from projection.kernels import (
     PLAIN_OPERATIONS,
     host_operations,
 )
-from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
+from projection.operations import AttentionCore, Collective, Gemm, MemoryPass, ModuleWork
 from projection.oracle import Oracle
 from projection.profiles import achievable
 from projection.time.cost import Cost
+from projection.time.fsdp import NO_FSDP
+from projection.time.graphs import EAGER, ROUTED, SCOPES
 from projection.time.host import host_idle
 from projection.time.layers import HostTimes, LayerTimes
+from projection.work.context import work_shape
+from projection.work.embedding import token_embedding
+from projection.work.layer import kind_of_layer, layer_work
 from projection.work.moe import host_syncs
+from projection.work.output import output_block
 from projection.work.shape import WorkShape
 from schemas.cluster import Cluster
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.search import SearchSpec
 from schemas.workload import Workload
-from tests.builders import cluster, mi355x, mixtral_8x22b, small_dense, small_moe
+from tests.builders import cluster, deepseek_v3, mi355x, mixtral_8x22b, small_dense, small_moe
 
 SIGNATURE = SignatureHashes(model="0" * 16, cluster="0" * 16, stack="0" * 16)
 
@@ -55,24 +61,30 @@ def test_an_operation_costs_the_host_what_its_kind_of_call_does() -> None:
 
 
 def test_a_host_ahead_of_its_gpu_costs_nothing_and_one_behind_the_difference() -> None:
-    assert host_idle([(3, 0, layer(2.0, 1.0))], splits=False) == (0.0, 0.0, 0.0)
-    assert host_idle([(3, 0, layer(1.0, 1.5))], splits=True) == (1.5, 1.5, 1.5)
-    assert host_idle([(3, 0, layer(1.0, 1.5))], splits=False) == (1.5, 3.0, 0.0)
+    assert host_idle([(3, 0, layer(2.0, 1.0), NO_FSDP)], splits=False) == (0.0, 0.0, 0.0)
+    assert host_idle([(3, 0, layer(1.0, 1.5), NO_FSDP)], splits=True) == (1.5, 1.5, 1.5)
+    assert host_idle([(3, 0, layer(1.0, 1.5), NO_FSDP)], splits=False) == (1.5, 3.0, 0.0)
 
 
 def test_a_lead_carries_over_layers_unless_the_host_waits_in_between() -> None:
     slow, fast = layer(1.0, 2.0), layer(3.0, 1.0)
-    assert host_idle([(1, 0, slow), (1, 0, fast)], splits=False)[0] == 0.0
+    assert host_idle([(1, 0, slow, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[0] == 0.0
     waits = layer(1.0, 2.0, syncs_ms=0.1)
-    assert host_idle([(1, 0, waits), (1, 0, fast)], splits=False)[0] == pytest.approx(1.1)
+    assert host_idle([(1, 0, waits, NO_FSDP), (1, 0, fast, NO_FSDP)], splits=False)[
+        0
+    ] == pytest.approx(1.1)
 
 
 def test_recomputed_layers_are_launched_and_waited_for_again() -> None:
-    once = host_idle([(2, 0, layer(1.0, 1.5))], splits=False)
-    again = host_idle([(2, 2, layer(1.0, 1.5))], splits=False)
+    once = host_idle([(2, 0, layer(1.0, 1.5), NO_FSDP)], splits=False)
+    again = host_idle([(2, 2, layer(1.0, 1.5), NO_FSDP)], splits=False)
     assert again[1] - once[1] == pytest.approx(1.0)
     waits = layer(5.0, 1.0, syncs_ms=0.1)
-    assert host_idle([(2, 1, waits)], splits=False) == (pytest.approx(0.2), pytest.approx(0.1), 0)
+    assert host_idle([(2, 1, waits, NO_FSDP)], splits=False) == (
+        pytest.approx(0.2),
+        pytest.approx(0.1),
+        0,
+    )
 
 
 def test_small_models_are_bound_by_launches_and_large_ones_are_not() -> None:
@@ -107,3 +119,36 @@ def test_every_sync_free_stage_waits_less() -> None:
 def test_every_gpu_states_what_a_launch_costs_its_host() -> None:
     assert achievable(mi355x()).host_launch_us > 0
     assert achievable(mi355x()).host_sync_us > achievable(mi355x()).host_launch_us
+
+
+def small_batches(**fields: object) -> Workload:
+    return small_moe(mbs=1, gbs=8).model_copy(update=fields)
+
+
+def test_a_graph_of_the_iteration_leaves_nothing_to_wait_for() -> None:
+    assert waiting(project(small_batches())) > 0
+    assert waiting(project(small_batches(cuda_graphs=("full_iteration",)))) == 0
+
+
+def test_a_graph_of_less_leaves_more_to_wait_for() -> None:
+    scopes = ((), ("attn",), ("attn", "moe_router"), ("layer",), ("full_iteration",))
+    waits = [waiting(project(small_batches(cuda_graphs=scope))) for scope in scopes]
+    assert waits == sorted(waits, reverse=True)
+    assert len(set(waits)) > 3
+
+
+def test_the_scopes_of_graphs_name_modules_there_are() -> None:
+    named = {name for scope in SCOPES.values() for name in scope} | EAGER | ROUTED
+    assert named <= {
+        module.name for workload in (small_dense(), deepseek_v3()) for module in modules(workload)
+    }
+
+
+def modules(workload: Workload) -> list[ModuleWork]:
+    """Of every kind of layer, and of both ends of the model."""
+    architecture = workload.architecture
+    shape = work_shape(workload.baseline, workload, routed_load=1.0)
+    kinds = {kind_of_layer(architecture, layer) for layer in range(architecture.num_layers)}
+    layers = [layer_work(architecture, shape, kind) for kind in kinds]
+    ends = [token_embedding(architecture, shape), *output_block(architecture, shape)]
+    return [*ends, *(module for layer in layers for module in layer.modules)]

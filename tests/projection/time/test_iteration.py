@@ -181,13 +181,27 @@ def test_tensor_parallel_collectives_are_exposed_and_overlap_hides_some() -> Non
 
 
 def test_deepep_and_sync_free_stages_expose_less_and_less_of_the_exchange() -> None:
-    plain = ms(project(mixtral_8x22b()), "ep_comm")
+    on = cluster(4, calibration="none")
+    plain = ms(project(mixtral_8x22b(), on), "ep_comm")
     exposed_ms = [plain]
     for stage in (0, 1, 2, 3):
-        result = project(mixtral_8x22b(), use_turbo_deepep=True, sync_free_stage=stage)
+        result = project(mixtral_8x22b(), on, use_turbo_deepep=True, sync_free_stage=stage)
         exposed_ms.append(ms(result, "ep_comm"))
     assert exposed_ms == sorted(exposed_ms, reverse=True)
     assert exposed_ms[1] == pytest.approx(0.35 * plain)
+
+
+def test_deepep_hides_its_exchange_and_not_what_expert_tensor_parallelism_gathers() -> None:
+    knobs = {"tp": 2, "etp": 2, "ep": 4}
+    plain, deepep = (
+        project(mixtral_8x22b(), **knobs),
+        project(mixtral_8x22b(), **knobs, use_turbo_deepep=True),
+    )
+    for name in ("etp_allgather", "etp_reduce_scatter"):
+        assert plain.comm_breakdown[name] > 0
+        assert deepep.comm_breakdown[name] == pytest.approx(plain.comm_breakdown[name])
+    for name in ("moe_dispatch", "moe_combine"):
+        assert deepep.comm_breakdown[name] < 0.4 * plain.comm_breakdown[name]
 
 
 def test_expert_exchange_across_nodes_costs_more_than_inside_one() -> None:

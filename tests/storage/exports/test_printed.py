@@ -66,6 +66,18 @@ def test_the_best_configuration_is_printed_in_the_guides_form_and_beyond() -> No
     assert printed_result(state, WORKLOAD) == EXPECTED
 
 
+def test_a_rate_is_printed_with_its_band_and_what_that_rests_on() -> None:
+    near = {"error": 0.04, "band": 0.09, "nearest": "gpu and precision", "rows": 12, "groups": 5}
+    printed = printed_result(run_of([({}, {"expected_error": near})]), WORKLOAD)
+    assert "  → tokens/s/GPU = 3,260 ± 9 %\n" in printed
+    assert (
+        "  → error        = 4 % typical, 9 % in 8 of 10 (12 left-out runs in 5 groups of this GPU"
+        in printed
+    )
+    unknown = printed_result(run_of([({}, {"expected_error": {"nearest": "none"}})]), WORKLOAD)
+    assert "  → tokens/s/GPU = 3,260\n  → error        = unknown: uncalibrated" in unknown
+
+
 def test_every_knob_that_differs_is_printed() -> None:
     changes = {
         "etp": 8,

@@ -3,9 +3,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from projection.calibration import shipped_calibration
+from projection.profiles import gpu_profile
 from schemas.cluster import MemoryOverheads, MoeImbalance, Stack
 from schemas.errors import ClusterError
 from schemas.search import AxisToggles, Budget
+from tasks.calibrate.calibration_file import calibration_yaml
 from tasks.resolve import resolve_cluster
 
 GUIDE = """
@@ -373,3 +376,18 @@ def test_a_value_out_of_a_variable_is_named_and_not_shown(cluster, text: str) ->
 def test_long_values_are_cut(cluster) -> None:
     assert len(refusal(cluster, f"target_cluster:\n  gpu_arch: {'x' * 5000}\n")) < 300
     assert len(refusal(cluster, f"target_cluster:\n  num_nodes: {'x' * 5000}\n")) < 300
+
+
+def test_a_calibration_is_read_turned_off_or_refused(cluster, tmp_path: Path) -> None:
+    shipped = shipped_calibration(gpu_profile("mi355x"), "tile")
+    assert shipped is not None
+    (tmp_path / "cwd" / "mine.yaml").write_text(calibration_yaml(shipped, "test"))
+    text = "target_cluster:\n  calibration: "
+    resolved = cluster(text + "mine.yaml\n")
+    assert resolved.cluster.calibration == shipped
+    assert any(label.endswith("mine.yaml") for label in resolved.files)
+    assert cluster("target_cluster: {}\n").cluster.calibration is None
+    assert cluster(text + "none\n").cluster.calibration == "none"
+    assert "calibration: no such file 'gone.yaml'" in refusal(cluster, text + "gone.yaml\n")
+    other = text + "mine.yaml\n  gpu_arch: h100\n"
+    assert "calibration: it is of mi355x, the GPU is h100-sxm" in refusal(cluster, other)

@@ -6,11 +6,15 @@ from hypothesis import strategies as st
 
 from tasks.inputs import secrets_in, secrets_in_files
 from tasks.resolve.redaction import (
+    as_reference,
     is_secret_key,
     is_secret_variable,
     redact,
     redact_text,
+    secret_paths,
     secret_references,
+    without_defaults,
+    without_user,
 )
 
 
@@ -111,3 +115,29 @@ def test_secrets_inside_text_are_replaced() -> None:
 @given(st.text(alphabet="abcdefghij0123456789", min_size=8, max_size=30))
 def test_a_providers_key_never_survives(key: str) -> None:
     assert key not in redact_text(f"see sk-{key}!")
+
+
+def test_a_secret_stays_only_as_a_reference_without_its_default() -> None:
+    assert as_reference("${HF_TOKEN}") == "${HF_TOKEN}"
+    assert as_reference("${HF_TOKEN:hf_real}") == "${HF_TOKEN:}"
+    assert as_reference("hf_real${EMPTY:}") is None
+    assert as_reference("hf_real") is None
+    assert as_reference(7) is None
+
+
+def test_defaults_of_other_variables_are_no_secrets() -> None:
+    text = "${TEAM:amd}/${DB_PASSWORD:planted}"
+    assert without_defaults(text) == "${TEAM:amd}/${DB_PASSWORD:}"
+    assert redact_text(text) == "${TEAM:amd}/${DB_PASSWORD:}"
+
+
+def test_references_in_an_address_stay() -> None:
+    assert without_user("https://me:planted@host/x") == "https://***@host/x"
+    assert without_user("https://${ME}:${DB_PASS}@host/x") == "https://${ME}:${DB_PASS}@host/x"
+    assert without_user("https://host/a@b") == "https://host/a@b"
+
+
+def test_secrets_in_lists_are_found() -> None:
+    settings = {"loggers": [{"api_key": "planted"}, "${AZURE_KEY}"]}
+    assert list(secret_paths(settings)) == [("loggers", 0, "api_key")]
+    assert list(secret_references(settings)) == [(("loggers", 1), "${AZURE_KEY}")]

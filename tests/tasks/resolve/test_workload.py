@@ -205,6 +205,28 @@ def test_the_rest_of_a_workload(resolve) -> None:
     assert not workload.gradient_accumulation_fusion
 
 
+@pytest.mark.parametrize(
+    ("overrides", "captured"),
+    [
+        ({"cuda_graph_scope": "full"}, ()),
+        ({"enable_cuda_graph": True}, ("layer",)),
+        ({"external_cuda_graph": True, "cuda_graph_scope": "attn"}, ("attn",)),
+        (
+            {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": ["moe_router", "attn"]},
+            ("attn", "moe_router"),
+        ),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, ("full_iteration",)),
+    ],
+)
+def test_graphs_hold_what_megatron_captures(resolve, overrides, captured) -> None:
+    assert resolve(overrides).cuda_graphs == captured
+
+
+def test_an_unknown_scope_of_graphs_is_refused(resolve) -> None:
+    with pytest.raises(WorkloadError, match="cuda_graph_scope: expected some of full, "):
+        resolve({"enable_cuda_graph": True, "cuda_graph_scope": "half"})
+
+
 def test_fine_tuning_has_its_own_module_preset(resolve) -> None:
     workload = resolve(config="sft_trainer.yaml")
     assert (workload.baseline.mbs, workload.baseline.gbs, workload.seq_length) == (1, 128, 2048)

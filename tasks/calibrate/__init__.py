@@ -1,0 +1,1 @@
+"""Fitting the few factors between published and achieved rates from measured runs."""

@@ -1,0 +1,1 @@
+"""How right the oracle is: measured rows beside what it says of them, and statistics of that."""
