@@ -3,10 +3,9 @@
 The optimizer asks models and reads runs; it appends to none.
 """
 
-import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 from schemas.search import LlmPlan
 from tasks.llm.engine import TapedEngine, language_model, load_dspy
@@ -43,7 +42,8 @@ def better_prompt(
         num_threads=1,
         seed=0,
     )
-    with speaking_as(engine, llm), _without_chatter():
+    # Some of its progress bars go to stdout, which is for answers.
+    with speaking_as(engine, llm), redirect_stdout(sys.stderr):
         found = optimizer.compile(
             planner_module(instructions), trainset=_examples(learned), valset=_examples(held_out)
         )
@@ -51,20 +51,6 @@ def better_prompt(
     reflection.halt.check()
     text: str = found.predictors()[0].signature.instructions
     return f"{text.strip()}\n"
-
-
-@contextmanager
-def _without_chatter() -> Iterator[None]:
-    """GEPA's log has whole prompts in it: warnings alone are let through. Its progress bars, some
-    of them on stdout, go to stderr."""
-    log = logging.getLogger("dspy")
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        log.setLevel(level)
 
 
 def _split(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:

@@ -51,7 +51,10 @@ def undeclared(folders: tuple[str, ...], requirements: list[Requirement]) -> set
     """Third-party modules that the folders import though no requirement brings them."""
     ours = {*PACKAGES, "tests", "benchmarks", "scripts", *sys.stdlib_module_names}
     known = {canonicalize_name(requirement.name) for requirement in requirements}
-    known_modules = {"origami"}  # rocm-origami, which need not be installed to be declared
+    known_modules = {
+        "origami",  # rocm-origami, which need not be installed to be declared
+        "cyllama",  # in a folder of its own, for `make test-llm` alone
+    }
     providers = packages_distributions()
     return {
         f"{module} in {path.relative_to(ROOT)}"
