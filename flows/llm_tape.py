@@ -18,6 +18,7 @@ from schemas.events import LLMCalled
 from storage.canonical import canonical, sha256_hex
 from storage.state import State
 from tasks.llm.engine import Body
+from tasks.llm.plain import plain
 from tasks.llm.pricing import cost_usd
 from tasks.llm.prompt_texts import prompt_hash
 
@@ -108,7 +109,7 @@ class RunTape:
             failure = failure_of(error)
         else:
             usage = body.get("usage") or {}
-            answer = self._without_secrets(canonical(body)).encode()
+            answer = self._without_secrets(canonical(plain(body))).encode()
         latency_ms = 1000 * (time.monotonic() - begun)
         model = str(request.get("model", ""))
         tokens = (usage.get("input_tokens"), usage.get("output_tokens"))

@@ -70,7 +70,7 @@ def tune(
         bool, typer.Option("--seed-only", "--no-agent", help="Only the seed plan; no LLM.")
     ] = False,
     agent_only: Annotated[
-        bool, typer.Option("--agent-only", help="LLM rounds only: not in this version.")
+        bool, typer.Option("--agent-only", help="Not in this version: see resume --llm.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
@@ -163,7 +163,10 @@ def _refuse_what_is_not_there(profiling_mode: str, search: str | None, *, agent_
             hint="leave it out, or say --profiling-mode simulate",
         )
     if agent_only:
-        raise EnvironmentMissing("--agent-only is not in this version", hint=seeds)
+        raise EnvironmentMissing(
+            "--agent-only is not in this version",
+            hint="refold resume RUN --llm MODEL lets a model go on with a run's trials",
+        )
     if search not in (None, "llm"):
         raise EnvironmentMissing(
             f"--search {search} is not in this version: only the seed plan proposes", hint=seeds

@@ -34,9 +34,13 @@ def plant(folder: Path, *, llm_key: str = PLANTED["cluster"]) -> None:
             "wandb_base_url": f"https://me:{PLANTED['address']}@wandb.example/",
             "loggers": [{"name": "mine", "api_key": PLANTED["list"]}],
         },
-        agent={"llm": {"model": "openai/gpt-4o", "api_key": llm_key}},
+        agent={"llm": {"model": "openai/gpt-4o", "api_key": llm_key, "base_url": NOBODY}},
     )
     (folder / ".env").write_text(f"ANTHROPIC_API_KEY={PLANTED['dotenv']}\n")
+
+
+NOBODY = "http://127.0.0.1:9/v1"
+"""An address at which no model answers: the search ends with its seeds."""
 
 
 def with_keys(env: dict[str, str]) -> dict[str, str]:
@@ -60,16 +64,18 @@ def leaks(folder: Path, *others: Path) -> list[Path]:
     ]
 
 
-def search(folder: Path, env: dict[str, str]) -> None:
+def search(folder: Path, env: dict[str, str], *options: str) -> None:
     files = ("--workload", "workload.yaml", "--target-cluster", "cluster.yaml")
     limits = ("--seed-budget", 4, "--gemm-backend", "tile")
-    done = refold("tune", *files, *limits, cwd=folder, env=with_keys(env))
+    done = refold("tune", *files, *limits, *options, cwd=folder, env=with_keys(env))
     assert done.returncode == 0, done.stderr
     assert NEEDLE.decode() not in done.stdout + done.stderr
 
 
-def run_and_look(folder: Path, env: dict[str, str], *watched: Path) -> None:
-    search(folder, env)
+def run_and_look(
+    folder: Path, env: dict[str, str], *watched: Path, options: tuple[str, ...] = ()
+) -> None:
+    search(folder, env, *options)
     pair = ("workload.yaml", "cluster.yaml")
     more = (("show", "latest", "--events"), ("check", *pair), ("signature", *pair))
     reading = [(verb, "latest") for verb in ("show", "export", "verify", "resume")]
@@ -95,11 +101,11 @@ def test_no_key_is_written_by_a_search_in_process(tmp_path: Path):
 
 def test_no_key_that_the_cluster_file_refers_to_is_written(tmp_path: Path):
     plant(tmp_path, llm_key="${MY_LLM_API_KEY}")
-    search(tmp_path, environment())
+    search(tmp_path, environment(), "--seed-only")
     assert leaks(tmp_path) == []
 
 
 @pytest.mark.prefect
 def test_no_key_reaches_prefect(standing: Standing, tmp_path: Path):
     plant(tmp_path)
-    run_and_look(tmp_path, standing.environment, standing.home)
+    run_and_look(tmp_path, standing.environment, standing.home, options=("--seed-only",))

@@ -45,15 +45,15 @@ OFFERED = {
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
     "replay": ["RUN", "--at-round", "--at-trial", "--at-event", "--verify", "--store", "--json"],
-    "prompt-eval": [
-        "RUN...", "--llm", "--prompt", "-k", "--proposals", "--optimize", "--metric-calls",
-        "--store", "--json",
-    ],
     "lineage": [
         "RUN", "--trial", "--as-of", "--dot", "--svg", "--bundle", "--store", "--json",
     ],
     "diff": ["A", "B", "--store", "--json"],
     "invalidate": ["RUN", "TRIAL", "--why", "--store", "--json"],
+    "prompt-eval": [
+        "RUN...", "--llm", "--prompt", "-k", "--proposals", "--optimize", "--metric-calls",
+        "--store", "--json",
+    ],
     "placement": [*FILES, "--set"],
     "collective": [
         "KIND", "BYTES", "--gpus", "--group", "--bytes", "--per-node", "--gpu", "--target-cluster",

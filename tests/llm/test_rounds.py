@@ -166,10 +166,11 @@ def test_a_fork_goes_on_with_another_model(competent: Uninterrupted, tmp_path: P
         ("{}", "the planner has nothing new"),
         ('{"candidates": "everything"}', "the planner has nothing new"),
         ("x" * 3_000_000, "the planner has nothing new"),
+        ('{"rationale": "\ud83d"}', "the planner has nothing new"),
         ((401, '{"error": {"message": "bad key ' + KEY + '"}}'), "AuthError"),
         ((400, "nonsense"), "Error"),
     ],
-    ids=["text", "empty", "wrong type", "huge", "refused", "bad request"],
+    ids=["text", "empty", "wrong type", "huge", "half a surrogate", "refused", "bad request"],
 )
 def test_a_useless_model_ends_the_rounds_and_the_seeds_stand(
     tmp_path: Path, answer: Any, ends: str

@@ -41,7 +41,7 @@ ANY_TIME: Any = None
 
 
 def test_the_recipe_is_the_incumbent(uninterrupted: Uninterrupted):
-    outcome = finish(uninterrupted.state, INPUTS.cluster)
+    outcome = finish(uninterrupted.state, INPUTS.cluster, None)
     best = uninterrupted.state.best
     assert best is not None
     assert outcome.recipe_trial == best.number
@@ -51,7 +51,8 @@ def test_the_recipe_is_the_incumbent(uninterrupted: Uninterrupted):
 
 def test_without_an_incumbent_every_candidate_is_accounted_for(uninterrupted: Uninterrupted):
     rejected = {n: t for n, t in uninterrupted.state.trials.items() if t.rejected is not None}
-    outcome = finish(replace(uninterrupted.state, incumbent=None, trials=rejected), INPUTS.cluster)
+    without = replace(uninterrupted.state, incumbent=None, trials=rejected)
+    outcome = finish(without, INPUTS.cluster, None)
     assert outcome.recipe_trial is None
     counts = [int(line.partition("(")[2].split()[0]) for line in outcome.binding_constraints]
     assert sum(counts) == len(rejected)
