@@ -166,15 +166,25 @@ def test_a_doubled_batch_never_lowers_throughput_nor_raises_the_bubble(case: Cas
 @given(case=cases())
 @settings(max_examples=40, deadline=None)
 def test_half_of_a_sequence_takes_half_the_time_and_its_exposed_transfers(case: Case) -> None:
-    """Twice the context parallelism, half the batch: as many microbatches, each half as long."""
+    """Twice the context parallelism, half the batch: as many microbatches, each half as long.
+
+    Left out is what the host holds up, which gains while a GPU waits for a transfer; what GEMMs of
+    half the rows gain on half their time, for whole waves of tiles may fit them better; and what
+    data parallelism gains where its group now has fewer ranks across nodes.
+    """
     cp, gbs = case.trial.cp, case.trial.gbs
     assume(gbs % 2 == 0)
     one, two = case.project(), case.project(cp=2 * cp, gbs=gbs // 2)
     assume(two.legal and two.num_microbatches == one.num_microbatches)
     assert one.iteration_ms is not None
     assert two.iteration_ms is not None
+    waited = one.time_breakdown_ms.get("host_launch", 0.0)
     added = two.time_breakdown_ms.get("cp_comm", 0.0) - one.time_breakdown_ms.get("cp_comm", 0.0)
-    assert two.iteration_ms >= 0.98 * (one.iteration_ms / 2 + max(0.0, added))
+    before, after = (x.time_breakdown_ms for x in (one, two))
+    gains = (name for name in before if name == "gemm" or name.startswith("dp_"))
+    gained = sum(max(0.0, before[name] / 2 - after.get(name, 0.0)) for name in gains)
+    half = (one.iteration_ms - waited) / 2
+    assert two.iteration_ms + gained >= 0.98 * (half + max(0.0, added))
 
 
 @given(case=cases())
