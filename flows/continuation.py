@@ -10,7 +10,7 @@ from datetime import datetime
 from flows.ledger import Ledger
 from flows.rehearsal import Rehearsal
 from schemas.events import CodeRan, LLMCalled, RoundStarted, ToolCalled
-from storage import Entry, EventLog, State, fold_records
+from storage import Entry, EventLog, State, Store, fold_records
 from storage.reading import Record
 
 
@@ -62,8 +62,9 @@ class Continuation:
         return None if self._rehearsal.exhausted else self._rehearsal.recorded_step()
 
 
-def continue_round(log: EventLog, ledger: Ledger) -> Continuation:
+def continue_round(store: Store, ledger: Ledger) -> Continuation:
     """The open round of `ledger`'s run, from its start."""
+    log = EventLog.open(store, ledger.run_id)
     records = list(log.iterate())
     start = _start_of_open_round(records)
     rehearsal = Rehearsal(fold_records(records[:start]), records[start:], log.get_blob)

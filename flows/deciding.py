@@ -8,7 +8,14 @@ from flows.ledger import Recorder
 from flows.stages import Stage
 from flows.terminal import say
 from projection.legality import check
-from schemas.events import Event, NoteTaken, TrialProposed, TrialRejected, TrialScored
+from schemas.events import (
+    Event,
+    NoteTaken,
+    RoundFinished,
+    TrialProposed,
+    TrialRejected,
+    TrialScored,
+)
 from schemas.legality import Verdict
 from schemas.trial import NormalTrial
 from storage import Entry, State
@@ -84,24 +91,33 @@ def decide(
 
 def give_up(recorder: Recorder) -> None:
     """If a budget is spent, what it left undecided is rejected, so that every candidate ends."""
-    state = recorder.state
-    stop = what_stops(state)
+    stop = what_stops(recorder.state)
     if stop is None:
         return
-    recorder.record(
-        *(
-            entry(
-                recorder,
-                TrialRejected(
-                    trial_id=state.trials[number].proposed.trial_id,
-                    code=BUDGET_SPENT,
-                    reason=stop,
-                ),
-                number,
-            )
-            for number in state.in_flight
-        )
+    reject_in_flight(recorder, BUDGET_SPENT, stop)
+
+
+def reject_in_flight(recorder: Recorder, code: str, reason: str) -> None:
+    """Every candidate that is undecided is rejected, for one reason."""
+    trials = recorder.state.trials
+    rejections = {
+        number: TrialRejected(trial_id=trials[number].proposed.trial_id, code=code, reason=reason)
+        for number in recorder.state.in_flight
+    }
+    recorder.record(*(entry(recorder, event, number) for number, event in rejections.items()))
+
+
+def finish_round(recorder: Recorder, why: str, *, final: bool = False) -> None:
+    """The open round ends, with the incumbent it leaves; its head is anchored."""
+    state = recorder.state
+    finished = RoundFinished(
+        why=why,
+        incumbent=state.incumbent,
+        incumbent_tokens_per_s_per_gpu=state.best.score if state.best else None,
+        final=final,
     )
+    recorder.record(entry(recorder, finished))
+    recorder.anchor()
 
 
 def _odd(recorder: Recorder, what: str) -> None:

@@ -24,7 +24,7 @@ from tasks.inputs import Inputs
 from tasks.llm.halt import Halt
 from tasks.llm.plain import plain_text
 from tasks.llm.proposals import read_config
-from tasks.llm.situation import budget_lines, history_lines, knobs_apart, notes_text, setting
+from tasks.llm.situation import budget_lines, history_lines, knobs_to_ask, notes_text, setting
 from tasks.memory_filter import Rejection, memory_filter
 from tasks.seed_batch import NumberedTrial
 
@@ -187,8 +187,7 @@ class Desk:
                 config=requested, rule=INVESTIGATOR, why="asked by the investigator",
                 tag=setting(requested.model_dump(exclude_none=True), "-")[:80],
             )  # fmt: skip
-            number = max(state.trials, default=-1) + 1
-            numbered = NumberedTrial(number, candidate, trial)
+            numbered = NumberedTrial(state.next_trial, candidate, trial)
             self._recorder.record(proposal(self._recorder, numbered, self._tape.last_call))
         else:
             numbered = NumberedTrial(
@@ -233,7 +232,7 @@ class Desk:
 
     def _shown(self, trial: Trial) -> Answer:
         state = self._recorder.state
-        knobs = knobs_apart(trial.proposed.config, self._inputs.workload.baseline)
+        knobs = knobs_to_ask(trial.proposed.config, self._inputs.workload.baseline)
         shown: Answer = {"trial": f"#{trial.number}", "knobs": knobs}
         if trial.rejected is not None:
             shown |= {"rejected": trial.rejected.code, "reason": trial.rejected.reason}

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 from flows.budgets import what_stops
 from flows.code_tape import RunCode
-from flows.deciding import decide, entry, give_up, proposal
+from flows.deciding import (
+    decide,
+    entry,
+    finish_round,
+    give_up,
+    proposal,
+    reject_in_flight,
+)
 from flows.desk import INVESTIGATOR, NOT_SIMULATED, Desk
 from flows.ledger import Recorder
 from flows.llm_access import Models, export_keys
@@ -18,10 +25,8 @@ from schemas.events import (
     NoteTaken,
     RoundFinished,
     RoundStarted,
-    TrialRejected,
 )
 from schemas.search import LlmPlan
-from schemas.trial import Candidate
 from storage import Entry, State
 from storage.canonical import canonical
 from storage.evaluation_cache import EvaluationCache
@@ -62,9 +67,8 @@ def llm_rounds(
         _round(again, inputs, cache, stage, models)
     while ended(recorder.state) is None:
         state = recorder.state
-        number = state.rounds[-1].number + 1 if state.rounds else 0
         started = RoundStarted(proposer=LLM, planned=0, budget=state.spec.search.budget)
-        recorder.record(Entry(started, number))
+        recorder.record(Entry(started, state.next_round))
         _round(recorder, inputs, cache, stage, models)
 
 
@@ -94,6 +98,7 @@ def _round(
     stage: Stage,
     models: Models,
 ) -> None:
+    why: str | None = None
     final = False
     turn = _Turn(recorder, inputs, cache, models)
     try:
@@ -102,10 +107,9 @@ def _round(
             decide(recorder, inputs, cache, stage, _propose(recorder, inputs, plan))
         else:
             stage("investigate", turn.investigate, plan)
-        if not plan.candidates:
-            final = True
+        final = not plan.candidates
     except (ModelGone, ModelBudgetSpent) as error:
-        turn.ended, final = str(error), True
+        why, final = str(error), True
     except Unreadable as error:
         recorder.record(entry(recorder, NoteTaken(text=str(error), author=CHECK)))
     _leave(recorder)
@@ -114,16 +118,9 @@ def _round(
     decided = len(state.open_round.trials) if state.open_round else 0
     if not decided and _empty_rounds(state) + 1 >= EMPTY_ROUNDS:
         final = True
-    why = turn.ended or (NO_IDEAS if final else f"{decided} candidates decided")
-    best = state.best
-    finished = RoundFinished(
-        why=why,
-        incumbent=state.incumbent,
-        incumbent_tokens_per_s_per_gpu=best.score if best else None,
-        final=final,
-    )
-    recorder.record(entry(recorder, finished))
-    recorder.anchor()
+    if why is None:
+        why = NO_IDEAS if final else f"{decided} candidates decided"
+    finish_round(recorder, why, final=final)
 
 
 class _Turn:
@@ -135,8 +132,6 @@ class _Turn:
         llm = recorder.state.spec.search.llm
         assert llm is not None, "a round of a model has one"
         self.llm = llm
-        self.ended: str | None = None
-        """What ended the round and all further ones."""
         self._recorder, self._inputs, self._cache = recorder, inputs, cache
         self._tape = RunTape(recorder, models.secrets)
         self._halt = Halt()
@@ -206,21 +201,8 @@ def _words(plan: Plan) -> str:
 
 def _leave(recorder: Recorder) -> None:
     """What a model only asked the memory of ends as a rejection that says so."""
-    state = recorder.state
-    if what_stops(state) is not None:
-        return
-    open_trials = [state.trials[number] for number in state.in_flight]
-    reason = "it fits; no performance call was asked for"
-    recorder.record(
-        *(
-            entry(
-                recorder,
-                TrialRejected(trial_id=trial.proposed.trial_id, code=NOT_SIMULATED, reason=reason),
-                trial.number,
-            )
-            for trial in open_trials
-        )
-    )
+    if what_stops(recorder.state) is None:
+        reject_in_flight(recorder, NOT_SIMULATED, "it fits; no performance call was asked for")
 
 
 def _live(llm: LlmPlan, models: Models) -> "Callable[[Request], Response] | None":
@@ -244,24 +226,18 @@ def _propose(recorder: Recorder, inputs: Inputs, plan: Plan) -> list[NumberedTri
     candidates, refused = read_candidates(plan.candidates, LLM)
     known = {trial.proposed.trial_id: number for number, trial in state.trials.items()}
     left = state.spec.search.budget.max_proposals - state.spent.proposals
-    fresh: list[Candidate] = []
+    batch: list[NumberedTrial] = []
     reasons = [f"{item.sent}: {item.why}" for item in refused]
     for candidate in candidates:
-        trial_id = normalise(candidate.config, inputs.workload).trial_id
-        if trial_id in known:
-            reasons.append(
-                f"{candidate.tag or 'the workload as it is'}: is trial {known[trial_id]}"
-            )
-        elif len(fresh) >= left:
+        trial = normalise(candidate.config, inputs.workload)
+        if (same := known.get(trial.trial_id)) is not None:
+            reasons.append(f"{candidate.tag or 'the workload as it is'}: is trial {same}")
+        elif len(batch) >= left:
             reasons.append(f"{candidate.tag}: max_proposals is spent")
         else:
-            known[trial_id] = len(state.trials) + len(fresh)
-            fresh.append(candidate)
-    first = max(state.trials, default=-1) + 1
-    batch = [
-        NumberedTrial(first + offset, candidate, normalise(candidate.config, inputs.workload))
-        for offset, candidate in enumerate(fresh)
-    ]
+            number = state.next_trial + len(batch)
+            known[trial.trial_id] = number
+            batch.append(NumberedTrial(number, candidate, trial))
     call = len(state.calls) - 1
     recorder.record(
         *(entry(recorder, NoteTaken(text=reason, author=CHECK)) for reason in reasons),

@@ -42,6 +42,26 @@ class ModelBudgetSpent(RefoldError):
     """No further call of a language model is within the budget; the message says which."""
 
 
+class Attempts:
+    """How often a call that fails is made again, and how long is waited in between."""
+
+    def __init__(self, role: str, sleep: Callable[[float], None]) -> None:
+        self._role, self._sleep = role, sleep
+        self._made = 0
+        self._wait_s = FIRST_WAIT_S
+
+    def another(self, failure: str, *, live: bool = True) -> bool:
+        """Whether to ask again after `failure`; a live call is waited for and said first."""
+        self._made += 1
+        if self._made == ATTEMPTS or not failure.startswith(_WORTH_ANOTHER_TRY):
+            return False
+        if live:
+            say(f"{self._role}: {failure}; asking again in {self._wait_s:g} s")
+            self._sleep(self._wait_s)
+        self._wait_s *= 2
+        return True
+
+
 class RunTape:
     """The tape of one run's rounds.
 
@@ -72,8 +92,8 @@ class RunTape:
             ModelGone: every attempt failed, or one in a way that another would not mend.
         """
         key = request_key(request)
-        wait_s = FIRST_WAIT_S
-        for attempt in range(ATTEMPTS):
+        attempts = Attempts(role, self._sleep)
+        while True:
             if (spent := calls_stop(self._recorder)) is not None:
                 raise ModelBudgetSpent(spent)
             recorded = self._recorder.recorded_call(key)
@@ -86,13 +106,8 @@ class RunTape:
                 self.last_call = event.call
                 body: Body = json.loads(answer)
                 return body
-            if not worth_another_try(str(event.failure)):
-                break
-            if recorded is None and attempt + 1 < ATTEMPTS:
-                say(f"{role}: {event.failure}; asking again in {wait_s:g} s")
-                self._sleep(wait_s)
-            wait_s *= 2
-        raise ModelGone(f"{event.model}: {event.failure}")
+            if not attempts.another(str(event.failure), live=recorded is None):
+                raise ModelGone(f"{event.model}: {event.failure}")
 
     def _live(
         self, role: str, key: str, request: Body, live: Callable[[], Body]
@@ -159,11 +174,6 @@ def _tokens_spent(state: State) -> str | None:
             " are spent"
         )
     return None
-
-
-def worth_another_try(failure: str) -> bool:
-    """Whether an attempt that failed so may succeed when it is made again."""
-    return failure.startswith(_WORTH_ANOTHER_TRY)
 
 
 def failure_of(error: Exception) -> str:

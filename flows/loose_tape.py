@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-from flows.llm_tape import ATTEMPTS, FIRST_WAIT_S, failure_of, worth_another_try
-from flows.terminal import say
+from flows.llm_tape import Attempts, failure_of
 from schemas.errors import EnvironmentMissing, RefoldError
 from tasks.llm.engine import Body
 
@@ -35,22 +34,19 @@ class LooseTape:
         Raises:
             EnvironmentMissing: every attempt failed, or one in a way that another would not mend.
         """
-        wait_s = FIRST_WAIT_S
-        for attempt in range(ATTEMPTS):
+        attempts = Attempts(role, self._sleep)
+        while True:
             try:
                 answer = live()
             except RefoldError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a client of an endpoint raises
+            except Exception as error:
                 failure = failure_of(error)
-                if attempt + 1 == ATTEMPTS or not worth_another_try(failure):
-                    break
-                say(f"{role}: {failure}; asking again in {wait_s:g} s")
-                self._sleep(wait_s)
-                wait_s *= 2
-                continue
+                if attempts.another(failure):
+                    continue
+                model = request.get("model", "the model")
+                raise EnvironmentMissing(f"{model}: {failure}") from error
             usage = answer.get("usage") or {}
             self.calls += 1
             self.tokens += (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
             return answer
-        raise EnvironmentMissing(f"{request.get('model', 'the model')}: {failure}")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from flows.budgets import recorded_stop, what_stops
-from flows.deciding import decide, entry, give_up, proposal
+from flows.deciding import decide, entry, finish_round, give_up, proposal
 from flows.ledger import Recorder
 from flows.stages import Stage
 from schemas.errors import SpecChanged
-from schemas.events import Event, NoteTaken, RoundFinished, RoundStarted
+from schemas.events import Event, NoteTaken, RoundStarted
 from schemas.trial import Candidate
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
@@ -56,14 +56,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
             decide(ledger, inputs, cache, stage, _in_flight(ledger.state))
         give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
-    best = state.best
-    finished = RoundFinished(
-        why=PLAN_DONE if complete or stop is None else stop,
-        incumbent=state.incumbent,
-        incumbent_tokens_per_s_per_gpu=best.score if best else None,
-    )
-    ledger.record(entry(ledger, finished))
-    ledger.anchor()
+    finish_round(ledger, PLAN_DONE if complete or stop is None else stop)
 
 
 def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence[str]) -> None:
@@ -75,11 +68,10 @@ def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence
     if state.open_round is not None:
         ledger.record(*(entry(ledger, note) for note in entries))
         return
-    number = state.rounds[-1].number + 1 if state.rounds else 0
     planned = len(state.in_flight) + len(_missing(state, _affordable(state, plan)))
     budget = state.spec.search.budget
     entries.insert(0, RoundStarted(proposer=SEED, planned=planned, budget=budget))
-    ledger.record(*(Entry(event, number) for event in entries))
+    ledger.record(*(Entry(event, state.next_round) for event in entries))
 
 
 def _affordable(state: State, plan: Sequence[NumberedTrial]) -> Sequence[NumberedTrial]:

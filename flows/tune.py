@@ -41,7 +41,7 @@ from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RunFinished, RunInterrupted
 from schemas.search import LlmPlan
-from storage import Entry, EventLog, State, Store
+from storage import Entry, State, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
@@ -130,10 +130,8 @@ def search_to_the_end(
         LogError: the log failed.
     """
     with _interruptible(ledger):
-        log = EventLog.open(store, ledger.run_id)
-        models = Models(
-            key_from(inputs.llm), inputs.secrets(), partial(continue_round, log, ledger)
-        )
+        again = partial(continue_round, store, ledger)
+        models = Models(key_from(inputs.llm), inputs.secrets(), again)
         search(ledger, inputs, store.evaluations, stage, models)
         ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)

@@ -7,11 +7,11 @@ it. The mark outlives the segments as their tombstone: a writer that was asleep 
 free sees by the mark that the name was taken once.
 """
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from schemas.errors import DamagedLog
 from schemas.model import FrozenModel
-from storage.backends import NotStored, SegmentStore
+from storage.about_run import read_about_run
+from storage.backends import SegmentStore
 from storage.layout import compaction_key
 
 
@@ -28,17 +28,9 @@ def read_mark(backend: SegmentStore, run_id: str) -> CompactionMark | None:
     Raises:
         DamagedLog: what is there is not one; it is replaced atomically, so no crash explains it.
     """
-    try:
-        data = backend.read(compaction_key(run_id))
-    except NotStored:
-        return None
-    try:
-        mark = CompactionMark.model_validate_json(data)
-    except ValidationError as error:
-        raise DamagedLog(f"run {run_id}: its compaction mark is not readable") from error
-    if mark.run_id != run_id:
-        raise DamagedLog(f"run {run_id}: its compaction mark names run {mark.run_id}")
-    return mark
+    return read_about_run(
+        backend, compaction_key(run_id), CompactionMark, run_id, "compaction mark"
+    )
 
 
 def is_superseded(mark: CompactionMark | None, first_seq: int) -> bool:

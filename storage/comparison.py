@@ -14,7 +14,7 @@ from schemas.comparison import (
     TrialPair,
     TrialSide,
 )
-from schemas.trial import NormalTrial
+from storage.exports.knobs import knobs_apart
 from storage.folding import fold_records
 from storage.fork_steps import fork_steps, place_of
 from storage.reading import Record
@@ -125,16 +125,11 @@ def _apart(a: Any, b: Any) -> float | None:
 def _knobs(a: Trial | None, b: Trial | None) -> tuple[Knob, ...]:
     if a is None or b is None:
         return ()
-    one, other = _config(a), _config(b)
+    different = knobs_apart(a.proposed.config, b.proposed.config)
     return tuple(
-        Knob(knob=name, a=one[name], b=other[name], apart_percent=_apart(one[name], other[name]))
-        for name in NormalTrial.model_fields
-        if one[name] != other[name]
+        Knob(knob=name, a=one, b=other, apart_percent=_apart(one, other))
+        for name, (one, other) in different.items()
     )
-
-
-def _config(trial: Trial) -> dict[str, Any]:
-    return trial.proposed.config.model_dump(mode="json")
 
 
 def _rounds(a: State, b: State) -> tuple[RoundPair, ...]:
@@ -194,19 +189,7 @@ def _trial(trial: Trial | None) -> TrialSide | None:
         trial_id=trial.proposed.trial_id,
         tag=trial.proposed.tag,
         rule=trial.proposed.rule,
-        verdict=_verdict(trial),
+        verdict=trial.verdict,
         tokens_per_s_per_gpu=None if evaluation is None else evaluation.tokens_per_s_per_gpu,
         memory_per_gpu_gb=None if evaluation is None else evaluation.memory_per_gpu_gb,
     )
-
-
-def _verdict(trial: Trial) -> str:
-    if trial.rejected is not None:
-        return trial.rejected.code
-    if trial.scored is None:
-        return "in flight"
-    if trial.invalidated is not None:
-        return "invalidated"
-    if not trial.scored.evaluation.legal:
-        return "illegal"
-    return "fits" if trial.scored.evaluation.fits else "does not fit"

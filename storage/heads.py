@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from schemas.errors import DamagedLog
 from schemas.model import FrozenModel
-from storage.backends import NotStored, SegmentStore
+from storage.about_run import read_about_run
+from storage.backends import SegmentStore
 from storage.canonical import canonical, sha256_hex
 from storage.layout import head_key
 from storage.summary import SUMMARY_VERSION, RunSummary
@@ -57,17 +58,8 @@ def read_anchor(backend: SegmentStore, run_id: str) -> AnchoredHead | None:
     Raises:
         DamagedLog: the anchor file is not one; it is replaced atomically, so no crash explains it.
     """
-    try:
-        data = backend.read(head_key(run_id))
-    except NotStored:
-        return None
-    try:
-        anchor = AnchoredHead.model_validate_json(data)
-    except ValidationError as error:
-        raise DamagedLog(f"run {run_id}: its anchored head is not readable") from error
-    if anchor.run_id != run_id:
-        raise DamagedLog(f"run {run_id}: its anchored head names run {anchor.run_id}")
-    if anchor.sha256 not in (None, anchor.digest):
+    anchor = read_about_run(backend, head_key(run_id), AnchoredHead, run_id, "anchored head")
+    if anchor is not None and anchor.sha256 not in (None, anchor.digest):
         raise DamagedLog(f"run {run_id}: its anchored head is not what was written")
     return anchor
 

@@ -54,6 +54,19 @@ class Trial:
         return "proposed" if self.rejected is None else "rejected"
 
     @property
+    def verdict(self) -> str:
+        """What became of the candidate, in a word or by the code of its rejection."""
+        if self.rejected is not None:
+            return self.rejected.code
+        if self.scored is None:
+            return "in flight"
+        if self.invalidated is not None:
+            return "invalidated"
+        if not self.scored.evaluation.legal:
+            return "illegal"
+        return "fits" if self.scored.evaluation.fits else "does not fit"
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """What the oracle said: the score, or the memory verdict behind a rejection."""
         if self.scored is not None:
@@ -188,6 +201,16 @@ class State:
         if self.rounds and self.rounds[-1].finished is None:
             return self.rounds[-1]
         return None
+
+    @property
+    def next_round(self) -> int:
+        """Number of the round that begins next."""
+        return self.rounds[-1].number + 1 if self.rounds else 0
+
+    @property
+    def next_trial(self) -> int:
+        """Number of the candidate that is proposed next."""
+        return max(self.trials, default=-1) + 1
 
     @property
     def own_rounds(self) -> tuple[Round, ...]:

@@ -252,14 +252,7 @@ def _round(round: "Round") -> str:
 
 def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
     evaluation = trial.evaluation
-    verdict = "in flight"
-    if trial.rejected is not None:
-        verdict = f"{trial.rejected.code}"
-    elif trial.scored is not None:
-        verdict = "fits" if trial.scored.evaluation.fits else "does not fit"
-        verdict += " ← best" if trial.number == incumbent else ""
-    if trial.invalidated is not None:
-        verdict = "invalidated"
+    best = " ← best" if trial.number == incumbent else ""
     memory = evaluation.memory_per_gpu_gb if evaluation else None
     return (
         trial.number,
@@ -267,7 +260,7 @@ def _trial_row(trial: "Trial", incumbent: int | None) -> tuple[object, ...]:
         trial.proposed.tag,
         _projected(trial),
         "-" if memory is None else f"{memory:,.1f}",
-        verdict,
+        trial.verdict + best,
     )
 
 

@@ -23,8 +23,12 @@ MOE_COMMUNICATION = ("use_turbo_deepep", "sync_free_stage")
 
 def changed_knobs(trial: NormalTrial, workload: Workload) -> dict[str, tuple[Any, Any]]:
     """Knobs that differ from the workload: (workload's value, trial's value), in knob order."""
-    before = workload.baseline.model_dump(mode="json")
-    after = trial.model_dump(mode="json")
+    return knobs_apart(workload.baseline, trial)
+
+
+def knobs_apart(one: NormalTrial, other: NormalTrial) -> dict[str, tuple[Any, Any]]:
+    """Knobs that two trials have differently: (one's value, the other's), in knob order."""
+    before, after = one.model_dump(mode="json"), other.model_dump(mode="json")
     return {name: (before[name], after[name]) for name in after if before[name] != after[name]}
 
 

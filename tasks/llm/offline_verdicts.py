@@ -16,7 +16,7 @@ from storage.state import State, Trial
 from tasks.evaluators import Evaluator
 from tasks.inputs import Inputs
 from tasks.llm.proposals import read_candidates
-from tasks.llm.situation import knobs_apart, setting
+from tasks.llm.situation import knobs_to_ask, setting
 from tasks.score import Known
 
 Outcome = Literal["malformed", "duplicate", "illegal", "does_not_fit", "scored"]
@@ -110,5 +110,5 @@ class OfflineVerdicts:
         return self._evaluator.score(trial) if memory.legal and memory.fits else memory
 
     def _words(self, trial: NormalTrial) -> str:
-        apart: Mapping[str, Any] = knobs_apart(trial, self._inputs.workload.baseline)
+        apart: Mapping[str, Any] = knobs_to_ask(trial, self._inputs.workload.baseline)
         return setting(apart, ",") or "the workload as it is"

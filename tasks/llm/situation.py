@@ -13,6 +13,7 @@ from schemas.evaluation import Evaluation
 from schemas.legality import AxisValue
 from schemas.trial import NormalTrial, TrialConfig
 from schemas.workload import Workload
+from storage.exports.knobs import knobs_apart
 from storage.state import State, Trial
 
 CHECK = "proposal check"
@@ -47,13 +48,12 @@ def situation(state: State, workload: Workload, cluster: Cluster) -> str:
     )
 
 
-def knobs_apart(trial: NormalTrial, baseline: NormalTrial) -> dict[str, Any]:
-    """Every knob of `trial` that differs from the baseline's."""
-    before, after = baseline.model_dump(mode="json"), trial.model_dump(mode="json")
+def knobs_to_ask(trial: NormalTrial, baseline: NormalTrial) -> dict[str, Any]:
+    """Every knob of `trial` that differs from the baseline's and that somebody can ask for."""
     return {
         name: value
-        for name, value in after.items()
-        if value != before[name] and name not in _NO_KNOBS
+        for name, (_, value) in knobs_apart(baseline, trial).items()
+        if name not in _NO_KNOBS
     }
 
 
@@ -174,7 +174,7 @@ def _one(trial: Trial | None, workload: Workload) -> list[str]:
     if trial is None:
         return []
     evaluation = trial.evaluation
-    apart = knobs_apart(trial.proposed.config, workload.baseline)
+    apart = knobs_to_ask(trial.proposed.config, workload.baseline)
     lines = [f"#{trial.number}: {setting(apart) or 'the workload as its file says'}"]
     if evaluation is None:
         return [*lines, *([trial.rejected.reason] if trial.rejected else [])]
@@ -212,7 +212,7 @@ def _shares(breakdown: Mapping[str, float], unit: str) -> str:
 
 
 def _line(trial: Trial, baseline: NormalTrial, best: float | None) -> str:
-    knobs = setting(knobs_apart(trial.proposed.config, baseline)) or "baseline"
+    knobs = setting(knobs_to_ask(trial.proposed.config, baseline)) or "baseline"
     return f"#{trial.number} {_verdict(trial, best)} | {knobs}"
 
 
