@@ -16,6 +16,7 @@ from flows.terminal import say
 from schemas.errors import RefoldError
 from schemas.events import LLMCalled
 from storage.canonical import canonical, sha256_hex
+from storage.secret_scan import MIN_SECRET_LENGTH
 from storage.state import State
 from tasks.llm.engine import Body
 from tasks.llm.plain import plain
@@ -146,7 +147,7 @@ class RunTape:
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
-            if len(secret) >= 8:
+            if len(secret) >= MIN_SECRET_LENGTH:
                 text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], "[redacted]")
         return text
 

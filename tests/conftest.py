@@ -1,5 +1,6 @@
 """What is made once: a search that ran to its end, and a Prefect API with its database."""
 
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -9,19 +10,21 @@ from uuid import uuid4
 
 import pytest
 
-from flows.requests import TuneRequest
+from flows.stages import in_process
 from flows.temporary_server import temporary_server
-from flows.tune import tune
-from storage import EventLog
-from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Standing, Uninterrupted
+from tests.end_to_end.searches import request_in, searched
 
 if TYPE_CHECKING:
     from tests.s3_server import S3Server
 
 
 def pytest_configure() -> None:
-    """A shell that starts us in the background makes us, and all we start, deaf to Ctrl-C."""
+    """Undoes what the shell that started us may have done to us and all we start."""
+    # A developer's own models are not for tests to ask.
+    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "LLM_MODEL"):
+        os.environ.pop(name, None)
+    # One that starts us in the background makes us deaf to Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,18 +40,7 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    workload, cluster = write_inputs(folder)
-    request = TuneRequest(
-        workload=workload,
-        target_cluster=cluster,
-        store=str(folder / "store"),
-        out_dir=folder / "out",
-        gemm_backend="tile",
-        seed_budget=24,
-    )
-    run_id = tune(request)
-    log = EventLog.open(folder / "store", run_id)
-    return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), log.state())
+    return searched(request_in(folder, seed_budget=24), stage=in_process)
 
 
 @pytest.fixture(scope="session")

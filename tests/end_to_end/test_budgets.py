@@ -5,29 +5,17 @@ from typing import Any
 
 import pytest
 
-from flows.requests import ResumeRequest, TuneRequest
-from flows.tune import resume, tune
+from flows.requests import ResumeRequest
+from flows.tune import resume
 from storage import EventLog, State
 from tests.end_to_end.cutting import but_export, cut, decided
-from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
+from tests.end_to_end.searches import request_in, searched
 
 
-def searched(folder: Path, **budget: Any) -> Uninterrupted:
+def dry(folder: Path, **budget: Any) -> Uninterrupted:
     """A dry search of up to 12 seeds under `budget`, run to its end."""
-    folder.mkdir(exist_ok=True)
-    workload, cluster = write_inputs(folder, optimization={"budget": budget})
-    request = TuneRequest(
-        out_dir=folder / "out",
-        workload=workload,
-        target_cluster=cluster,
-        store=str(folder / "store"),
-        mode="dry",
-        gemm_backend="tile",
-    )
-    run_id = tune(request, stage=but_export)
-    log = EventLog.open(folder / "store", run_id)
-    return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), log.state())
+    return searched(request_in(folder, budget=budget, mode="dry"))
 
 
 def unscored(state: State) -> list[str]:
@@ -37,7 +25,7 @@ def unscored(state: State) -> list[str]:
 
 
 def test_performance_calls_are_bounded_and_every_candidate_has_an_end(tmp_path: Path):
-    state = searched(tmp_path, max_perf_calls=3).state
+    state = dry(tmp_path, max_perf_calls=3).state
     assert state.spent.perf_calls == 3
     assert state.baseline is not None
     assert state.baseline.status == "scored"
@@ -51,7 +39,7 @@ def test_performance_calls_are_bounded_and_every_candidate_has_an_end(tmp_path: 
 
 
 def test_no_performance_calls_bound_rounds_of_others_and_none_of_the_seeds(tmp_path: Path):
-    state = searched(tmp_path, max_perf_calls=0, max_rounds=0).state
+    state = dry(tmp_path, max_perf_calls=0, max_rounds=0).state
     assert state.spent.perf_calls > 3
     assert unscored(state) == []
     assert state.finished is not None
@@ -59,15 +47,15 @@ def test_no_performance_calls_bound_rounds_of_others_and_none_of_the_seeds(tmp_p
 
 
 def test_a_budget_that_suffices_is_not_what_ended_the_search(tmp_path: Path):
-    needed = searched(tmp_path / "first").state.spent.perf_calls
-    state = searched(tmp_path / "second", max_perf_calls=needed).state
+    needed = dry(tmp_path / "first").state.spent.perf_calls
+    state = dry(tmp_path / "second", max_perf_calls=needed).state
     assert unscored(state) == []
     assert state.finished is not None
     assert state.finished.why == "the plan is done"
 
 
 def test_without_any_time_the_baseline_alone_is_scored(tmp_path: Path):
-    state = searched(tmp_path, max_wall_clock_s=0).state
+    state = dry(tmp_path, max_wall_clock_s=0).state
     assert [n for n, trial in state.trials.items() if trial.status == "scored"] == [0]
     assert len(unscored(state)) == len(state.trials) - 1 > 0
     assert state.finished is not None
@@ -76,7 +64,7 @@ def test_without_any_time_the_baseline_alone_is_scored(tmp_path: Path):
 
 @pytest.mark.parametrize("budget", [{"max_perf_calls": 3}, {"max_wall_clock_s": 0}])
 def test_a_resumed_run_has_what_is_left_of_its_budget(tmp_path: Path, budget: dict[str, Any]):
-    whole = searched(tmp_path / "whole", **budget)
+    whole = dry(tmp_path / "whole", **budget)
     for events in range(1, len(whole.records)):
         store = tmp_path / str(events)
         cut(whole, events, store)

@@ -14,7 +14,7 @@ import pytest
 
 from flows.forking import fork
 from flows.interrupts import Interrupted
-from flows.requests import ForkRequest, ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, ResumeRequest
 from flows.tune import resume, tune
 from schemas.errors import RunNotFound, SpecChanged, UserError
 from schemas.events import RoundStarted, RunForked, RunResumed, TrialRejected, TrialScored
@@ -28,6 +28,7 @@ from tasks.evaluators import Dry
 from tests.end_to_end.cutting import but_export, cut, decided
 from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
+from tests.end_to_end.searches import request_in, searched
 from tests.flows.command import ROOT, command_line, environment
 from tests.flows.inline import refold_inline
 
@@ -38,23 +39,11 @@ CALLS = "search.budget.max_perf_calls"
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     """A dry search of 7 seeds with calls for 4 of them."""
     folder = tmp_path_factory.mktemp("parent")
-    workload, cluster = write_inputs(
-        folder, optimization={"budget": {"max_perf_calls": 4, "seed_budget": 7}}
-    )
-    request = TuneRequest(
-        workload=workload,
-        target_cluster=cluster,
-        store=str(folder / "store"),
-        out_dir=folder / "out",
-        mode="dry",
-        gemm_backend="tile",
-    )
-    run_id = tune(request, stage=but_export)
-    log = EventLog.open(folder / "store", run_id)
-    state = log.state()
-    assert state.spent.perf_calls == 4
-    assert given_up(state)
-    return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), state)
+    budget = {"max_perf_calls": 4, "seed_budget": 7}
+    found = searched(request_in(folder, budget=budget, mode="dry"))
+    assert found.state.spent.perf_calls == 4
+    assert given_up(found.state)
+    return found
 
 
 @pytest.fixture

@@ -9,23 +9,14 @@ from benchmarks.killed_search import search
 from benchmarks.outcome import artefacts, decided, decided_twice
 from flows.requests import ResumeRequest, TuneRequest
 from storage import EventLog, Store, verify
-from tests.end_to_end.files import write_inputs
 from tests.end_to_end.processes import exit_code, start
+from tests.end_to_end.searches import request_in
 
 KILLS = 25
 
 
-def request_in(folder: Path) -> TuneRequest:
-    workload, cluster = write_inputs(folder)
-    return TuneRequest(
-        workload=workload,
-        target_cluster=cluster,
-        store=str(folder / "store"),
-        out_dir=folder / "out",
-        mode="dry",
-        gemm_backend="tile",
-        seed_budget=5,
-    )
+def small(folder: Path) -> TuneRequest:
+    return request_in(folder, mode="dry", seed_budget=5)
 
 
 def ended(
@@ -46,7 +37,7 @@ def log_in(folder: Path) -> EventLog:
 def test_a_search_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Path):
     whole = tmp_path / "whole"
     whole.mkdir()
-    code, lines = ended(request_in(whole), whole)
+    code, lines = ended(small(whole), whole)
     assert code == 0
     expected, files = decided(log_in(whole)), artefacts(whole / "out")
     changes = int(lines[-1].removeprefix("changes "))
@@ -55,7 +46,7 @@ def test_a_search_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Pat
         folder = tmp_path / str(kill)
         folder.mkdir()
         survived = killed_and_compared(folder, 1 + kill * (changes - 1) // (KILLS - 1))
-        request = request_in(folder)
+        request = small(folder)
         if survived:
             again = ResumeRequest(run="latest", store=request.store, out_dir=request.out_dir)
             assert ended(again, folder)[0] == 0
@@ -72,7 +63,7 @@ def test_a_search_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Pat
 
 def killed_and_compared(folder: Path, call: int) -> list[tuple[int, str]]:
     """Kills a search before its `call`-th change; number and hash of the events it left."""
-    code, lines = ended(request_in(folder), folder, call)
+    code, lines = ended(small(folder), folder, call)
     assert code == -signal.SIGKILL
     *acknowledged, last = lines
     assert last.startswith("killed before ")

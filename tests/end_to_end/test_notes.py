@@ -10,20 +10,7 @@ from flows.requests import TuneRequest
 from flows.tune import tune
 from storage import EventLog, State
 from tests.end_to_end.cutting import but_export
-from tests.end_to_end.files import write_inputs
-
-
-def asked(folder: Path) -> TuneRequest:
-    workload, cluster = write_inputs(folder)
-    return TuneRequest(
-        workload=workload,
-        target_cluster=cluster,
-        store=str(folder / "store"),
-        out_dir=folder / "out",
-        mode="dry",
-        gemm_backend="tile",
-        seed_budget=6,
-    )
+from tests.end_to_end.searches import request_in
 
 
 def state_of(request: TuneRequest, run_id: str) -> State:
@@ -41,7 +28,7 @@ def state_of(request: TuneRequest, run_id: str) -> State:
 def test_a_damaged_cache_entry_is_said_and_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil, says: str
 ):  # type: ignore[no-untyped-def]
-    request = asked(tmp_path)
+    request = request_in(tmp_path, mode="dry", seed_budget=6)
     tune(request, stage=but_export)
     entries = sorted((tmp_path / "store" / "evaluations").rglob("*.json"))
     assert entries
@@ -54,7 +41,7 @@ def test_a_damaged_cache_entry_is_said_and_noted(
 
 
 def test_what_the_cluster_file_leaves_open_is_in_the_summary(tmp_path: Path):
-    request = asked(tmp_path)
+    request = request_in(tmp_path, mode="dry", seed_budget=6)
     cluster = request.target_cluster
     cluster.write_text(cluster.read_text().replace("hbm_capacity_gb: 288.0", "pinned: {}"))
     tune(request)

@@ -8,7 +8,7 @@ import pytest
 
 from flows.forking import fork
 from flows.replaying import verify_replay
-from flows.requests import ForkRequest, ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, ResumeRequest
 from flows.tune import resume, tune
 from schemas.events import (
     Event,
@@ -20,32 +20,16 @@ from schemas.events import (
 )
 from storage import Entry, EventLog, Store
 from tests.end_to_end.cutting import but_export, cut
-from tests.end_to_end.files import write_inputs
 from tests.end_to_end.made_once import Uninterrupted
+from tests.end_to_end.searches import request_in, searched
 from tests.flows.inline import refold_inline
 
 Capture = pytest.CaptureFixture[str]
 
 
-def searched(folder: Path, *, mode: Any = "full", **budget: Any) -> Uninterrupted:
-    folder.mkdir(exist_ok=True)
-    workload, cluster = write_inputs(folder, optimization={"budget": budget})
-    request = TuneRequest(
-        workload=workload,
-        target_cluster=cluster,
-        out_dir=folder / "out",
-        store=str(folder / "store"),
-        mode=mode,
-        gemm_backend="tile",
-    )
-    run_id = tune(request, stage=but_export)
-    log = EventLog.open(folder / "store", run_id)
-    return Uninterrupted(request, folder / "store", run_id, tuple(log.iterate()), log.state())
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
-    return searched(tmp_path_factory.mktemp("replay"))
+    return searched(request_in(tmp_path_factory.mktemp("replay")))
 
 
 def test_every_decision_of_a_run_is_made_again_the_same(whole: Uninterrupted):
@@ -59,7 +43,7 @@ def test_every_decision_of_a_run_is_made_again_the_same(whole: Uninterrupted):
 @pytest.mark.parametrize("mode", ["dry", "memory-real"])
 @pytest.mark.parametrize("budget", [{"max_perf_calls": 2}, {"max_wall_clock_s": 0}, {}])
 def test_budgets_and_modes_are_replayed(tmp_path: Path, mode: str, budget: dict[str, Any]):
-    run = searched(tmp_path, mode=mode, **budget)
+    run = searched(request_in(tmp_path, budget=budget, mode=mode))
     report = verify_replay(Store.at(run.store), run.run_id)
     assert report.identical, report.different
 
