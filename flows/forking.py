@@ -1,7 +1,7 @@
 """Fork: a new run that shares another's events up to a point and goes on differently."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.artefacts import keep_caches_under, warn_if_unanchored
@@ -55,12 +55,12 @@ def fork(
     last = kept[-1].envelope
     origin = Origin(last.run_id, last.seq, last.hash)
     asked = f"{cut.words} of {parent}"
-    run_id = fresh_run_id()
+    run_id = request.run_id or fresh_run_id()
     out_dir = request.out_dir or DEFAULT_OUT_DIR / f"{inputs.cluster.name}-{run_id}"
     with held(out_dir), shielded() as shield:
         watch = Watch(shield, listeners)
-        pair = (before, inputs)
-        with _begin(store, run_id, origin, known, pair, asked, out_dir, watch) as ledger:
+        start = _Start(run_id, origin, known, before, inputs, asked, request.carry)
+        with _begin(store, start, out_dir, watch) as ledger:
             search_to_the_end(ledger, inputs, store, out_dir, stage)
     return run_id
 
@@ -75,45 +75,51 @@ def _changed_inputs(inputs: Inputs, request: ForkRequest) -> Inputs:
     inputs = with_settings(inputs, request.settings)
     if request.llm is not None:
         inputs = with_model(inputs, request.llm)
+    if request.seed_only:
+        inputs = replace(inputs, search=inputs.search.model_copy(update={"llm": None}))
     if request.seed_budget is not None:
         budget = inputs.search.budget.model_copy(update={"seed_budget": request.seed_budget})
         inputs = replace(inputs, search=inputs.search.model_copy(update={"budget": budget}))
     return inputs
 
 
-def _begin(
-    store: Store,
-    run_id: str,
-    origin: Origin,
-    known: State,
-    inputs: tuple[Inputs, Inputs],
-    asked: str,
-    out_dir: Path,
-    watch: Watch,
-) -> Ledger:
-    """The new run's ledger, RunForked on disk.
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A fork that is about to begin."""
 
-    `known`: the state at the fork; `inputs`: before and after.
-    """
-    before, after = inputs
-    differences, inherits = fork_differences(known.spec, before, after)
-    log = EventLog.create(store, run_id, parent=origin, secrets=after.secrets())
+    run_id: str
+    origin: Origin
+    known: State
+    """The state at the fork."""
+    before: Inputs
+    after: Inputs
+    asked: str
+    carry: int | None
+
+
+def _begin(store: Store, start: _Start, out_dir: Path, watch: Watch) -> Ledger:
+    """The new run's ledger, RunForked on disk."""
+    run_id, origin, known = start.run_id, start.origin, start.known
+    differences, inherits = fork_differences(known.spec, start.before, start.after)
+    log = EventLog.create(store, run_id, parent=origin, secrets=start.after.secrets())
     try:
         forked = RunForked(
             parent=origin.run_id,
             parent_seq=origin.seq,
             parent_hash=origin.hash,
-            asked=asked,
-            spec=spec_of(log, after, out_dir),
+            asked=start.asked,
+            spec=spec_of(log, start.after, out_dir),
             changed=tuple(difference.words for difference in differences),
             inherits=inherits,
             reopened=given_up(known) if inherits else (),
+            carry=None if inherits else start.carry,
         )
-        say(f"run {run_id} goes on from event {origin.seq} of run {origin.run_id} ({asked})")
+        say(f"run {run_id} goes on from event {origin.seq} of run {origin.run_id} ({start.asked})")
         for line in forked.changed or ("nothing: the same search again from there",):
             say(f"  changed: {line}")
         if not inherits:
-            say("  its scores answer another question: its candidates are evaluated again")
+            which = "its candidates" if start.carry is None else f"its best {start.carry}"
+            say(f"  its scores answer another question: {which} are evaluated again")
         ledger = Ledger(log, watch.shield, known, watch.listeners)
         ledger.record(Entry(forked))
         ledger.anchor()

@@ -56,13 +56,15 @@ class Watch:
     listeners: Sequence[Listener] = ()
 
 
-def start_run(store: Store, inputs: Inputs, out_dir: Path, watch: Watch) -> Ledger:
-    """A new run, begun: RunStarted is on disk.
+def start_run(
+    store: Store, inputs: Inputs, out_dir: Path, watch: Watch, run_id: str | None = None
+) -> Ledger:
+    """A new run, begun: RunStarted is on disk. `run_id` is its name; None: a fresh one.
 
     Raises:
         LogError: it could not be.
     """
-    log = EventLog.create(store, fresh_run_id(), secrets=inputs.secrets())
+    log = EventLog.create(store, run_id or fresh_run_id(), secrets=inputs.secrets())
     ledger = Ledger(log, watch.shield, listeners=watch.listeners)
     try:
         ledger.record(Entry(spec_of(log, inputs, out_dir)))

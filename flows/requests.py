@@ -29,6 +29,8 @@ class TuneRequest(FrozenModel):
     """The language model to ask; None: the configured one, if any."""
     resume: bool = False
     """Continue the newest unfinished run with the same spec instead of starting one."""
+    run_id: str | None = None
+    """What the new run is to be called; None: a fresh name."""
 
 
 class ResumeRequest(FrozenModel):
@@ -61,3 +63,10 @@ class ForkRequest(FrozenModel):
     seed_budget: int | None = Field(default=None, ge=1)
     llm: str | None = None
     """The language model to ask from there on; None: the parent's, if it has one."""
+    seed_only: bool = False
+    """No rounds of a language model from there on."""
+    carry: int | None = Field(default=None, ge=1)
+    """Where the parent's scores do not stand: how many of its candidates, the best first, are asked
+    again; None: all."""
+    run_id: str | None = None
+    """What the new run is to be called; None: a fresh name."""

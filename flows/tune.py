@@ -75,7 +75,7 @@ def tune(
         with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
-            with start_run(store, inputs, out_dir, watch) as ledger:
+            with start_run(store, inputs, out_dir, watch, request.run_id) as ledger:
                 search_to_the_end(ledger, inputs, store, out_dir, stage)
             return ledger.run_id
 

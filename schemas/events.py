@@ -1,4 +1,4 @@
-"""The one list of everything that can happen in a run. Names are past tense."""
+"""The one list of everything that can happen in a run or a night. Names are past tense."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
@@ -8,6 +8,13 @@ from pydantic import Field
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.legality import LegalAxes
 from schemas.model import FrozenModel
+from schemas.night import (
+    NightAbandoned,
+    NightFinished,
+    NightStarted,
+    TargetDecided,
+    TargetTaken,
+)
 from schemas.search import Budget, LlmPlan, SearchSpec
 from schemas.trial import NormalTrial, TrialConfig
 
@@ -61,6 +68,9 @@ class RunForked(FrozenModel):
     candidates are proposed and evaluated again."""
     reopened: tuple[int, ...] = ()
     """Trials the parent gave up for want of budget, in flight again."""
+    carry: int | None = Field(default=None, ge=1)
+    """Where scores do not stand: of the parent's candidates, only the best this many are asked
+    again; None: all of them."""
 
 
 class AxesDerived(FrozenModel):
@@ -262,7 +272,12 @@ Event = Annotated[
     | RunInterrupted
     | RunResumed
     | TailRecovered
-    | RunFinished,
+    | RunFinished
+    | NightStarted
+    | TargetTaken
+    | TargetDecided
+    | NightFinished
+    | NightAbandoned,
     Field(discriminator="type"),
 ]
 

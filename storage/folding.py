@@ -183,7 +183,11 @@ class _Folder:
             self.wall_clock_s += max(0.0, (envelope.at - self.last_at).total_seconds())
         if kind not in _AT_ANY_TIME:
             self._must_run(envelope)
-        _STEPS[kind](self, envelope, event)
+        step = _STEPS.get(kind)
+        if step is None:
+            self._impossible(envelope, "is an event of a night, not of a run")
+        else:
+            step(self, envelope, event)
         self.seq, self.hash, self.last_at = envelope.seq, envelope.hash, envelope.at
 
     def _must_run(self, envelope: Envelope) -> None:
@@ -218,7 +222,7 @@ class _Folder:
             self.hash,
         ):
             self._impossible(envelope, "continues another event than the one before it")
-        known = tuple(self.trials.values())
+        known = self._known(event.carry)
         self.run_id, self.spec, self.started_at = envelope.run_id, event.spec, envelope.at
         self.finished = self.interrupted = None
         self.earlier_rounds = len(self.rounds) if event.inherits else 0
@@ -236,6 +240,15 @@ class _Folder:
             else:
                 self.trials[number] = replace(trial, rejected=None, decided_at=None)
                 self.open_trials[number] = None
+
+    def _known(self, carry: int | None) -> tuple[Trial, ...]:
+        """The trials that a fork without their scores asks again: all, or the best `carry`."""
+        if carry is None:
+            return tuple(self.trials.values())
+        # The baseline is asked first in any case: it takes none of the places.
+        scores = [(t.score, t) for t in self.trials.values() if t.number != 0]
+        ranked = [(rank(t.number, score), t) for score, t in scores if score is not None]
+        return tuple(trial for _, trial in sorted(ranked, key=lambda pair: pair[0])[:carry])
 
     def _invalidated(self, envelope: Envelope, event: TrialInvalidated) -> None:
         trial = None if envelope.trial is None else self.trials.get(envelope.trial)

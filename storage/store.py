@@ -7,12 +7,13 @@ from pathlib import Path
 
 from schemas.errors import RunNotFound, UserError
 from storage.backends import SegmentStore
+from storage.backends.below import Below
 from storage.backends.local import LocalDisk
 from storage.backends.object_store import ObjectStore
 from storage.backends.store_url import StoreUrl, is_url, parse
 from storage.evaluation_cache import EvaluationCache
 from storage.extent import has_begun
-from storage.layout import HEADS, RUNS, run_of_folder, run_of_head
+from storage.layout import HEADS, NIGHTS, RUNS, run_of_folder, run_of_head
 
 DEFAULT_STORE = "./.refold"
 """Where runs are kept unless told otherwise."""
@@ -88,6 +89,11 @@ class Store:
         near = difflib.get_close_matches(text, runs, n=1)
         hint = f"did you mean {near[0]}?" if near else "`refold runs` lists them"
         raise RunNotFound(f"no run {text!r} in the store {self.root}", hint=hint)
+
+    @property
+    def nights(self) -> "Store":
+        """The nights: logs beside those of the runs."""
+        return Store(self.root, Below(self.backend, NIGHTS))
 
     @property
     def evaluations(self) -> EvaluationCache:

@@ -21,6 +21,11 @@ ADDED_IN: dict[str, int] = {
     "ToolCalled": 2,
     "CodeRan": 2,
     "BudgetSpent": 2,
+    "NightStarted": 2,
+    "TargetTaken": 2,
+    "TargetDecided": 2,
+    "NightFinished": 2,
+    "NightAbandoned": 2,
 }
 """The version that an event first had; those of version 1 left out."""
 

@@ -1,6 +1,6 @@
 """Verification: everything a run claims about itself, checked again."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from storage.folding import fold_records
 from storage.heads import AnchoredHead, read_anchor
 from storage.helped_verification import helpers, helpers_worth, outlined, pieces_of
 from storage.layout import segment_name
+from storage.nights import fold_night
 from storage.reading import BadEvent, Reading, Record, records, sound
 from storage.run_ids import checked_run_id
 from storage.segments import ForeignSegment, TornSegment, decode
@@ -65,7 +66,22 @@ def verify(store: Store | Path, run_id: str) -> Report:
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
     helped = _with_helpers(backend, extent, anchored)
-    return helped or _event_by_event(backend, extent, anchored)
+    return helped or _event_by_event(backend, extent, anchored, fold_records)
+
+
+def verify_night(store: Store, night_id: str) -> Report:
+    """`verify`, for a night.
+
+    Raises:
+        RunNotFound: the store holds no such night.
+    """
+    backend = store.nights.backend
+    try:
+        anchored = read_anchor(backend, checked_run_id(night_id))
+        extent = survey(backend, night_id)
+    except LogError as error:
+        return Report(run_id=night_id, problem=str(error))
+    return _event_by_event(backend, extent, anchored, fold_night)
 
 
 def _with_helpers(
@@ -87,12 +103,17 @@ def _with_helpers(
         return None
 
 
-def _event_by_event(backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None) -> Report:
+def _event_by_event(
+    backend: SegmentStore,
+    extent: Extent,
+    anchored: AnchoredHead | None,
+    fold_all: Callable[[Iterator[Record]], object],
+) -> Report:
     check = _Check(backend, extent, anchored)
     thorough = Reading(decode, partial(sound, in_canonical_form=True))
     try:
         with cycle_collection_paused():
-            fold_records(check.passing(records(backend, extent, reading=thorough)))
+            fold_all(check.passing(records(backend, extent, reading=thorough)))
         check.beside()
         check.blobs()
     except BadEvent as error:
