@@ -15,6 +15,7 @@ from flows.commands import (
     inputs,
     invalidate,
     lineage,
+    nightly,
     placement,
     project,
     prompt_eval,
@@ -34,7 +35,7 @@ app = typer.Typer(
     ),
     epilog=(
         "Exit codes: 0 done, 1 nothing legal, 2 the user's input, 3 the environment, 4 the log,"
-        " 70 a bug, 130 interrupted."
+        " 5 a regression, 6 a target failed, 70 a bug, 130 interrupted."
     ),
     context_settings={"max_content_width": 100},
     add_completion=False,
@@ -72,6 +73,7 @@ def refold(
 for register in (
     tune,
     fork,
+    nightly,
     inputs,
     project,
     runs,

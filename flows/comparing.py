@@ -1,9 +1,8 @@
 """Reads two runs, verified, and compares them."""
 
-from flows.differences import Difference, all_differences, signature_differences
+from flows.differences import Difference, all_differences, not_said
 from flows.opening import inputs_of_spec
 from schemas.comparison import Comparison, Setting
-from schemas.events import RunStarted
 from storage import EventLog, Store, fold_records
 from storage.collection import cycle_collection_paused
 from storage.comparison import compare
@@ -21,22 +20,7 @@ def compare_runs(store: Store, a: str, b: str) -> Comparison:
         specs = fold_records(left).spec, fold_records(right).spec
         inputs = [inputs_of_spec(log, spec) for log, spec in zip(logs, specs, strict=True)]
         said = all_differences(*inputs)
-        return compare(left, right, _settings(said), _settings(_below(said, *specs)))
-
-
-def _below(said: list[Difference], one: RunStarted, other: RunStarted) -> list[Difference]:
-    """What differs in the parts of the signature and was not said of workload or cluster."""
-    paths = [difference.path for difference in said]
-    told = tuple(
-        f"{part}."
-        for part, source in (("model", "workload."), ("cluster", "cluster."))
-        if any(path.startswith(source) for path in paths)
-    )
-    return [
-        difference
-        for difference in signature_differences(one.signature_parts, other.signature_parts)
-        if not difference.path.startswith(told) and f"cluster.{difference.path}" not in paths
-    ]
+        return compare(left, right, _settings(said), _settings(not_said(said, *specs)))
 
 
 def _settings(differences: list[Difference]) -> list[Setting]:

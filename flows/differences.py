@@ -1,7 +1,7 @@
 """What two specs of a search differ in, value by value, and whether scores survive the change."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from schemas.cluster import Cluster
@@ -71,6 +71,21 @@ def all_differences(before: Inputs, after: Inputs) -> list[Difference]:
         *search_differences(before.search, after.search),
         *workload_differences(before.workload, after.workload),
         *cluster_differences(before.cluster, after.cluster),
+    ]
+
+
+def not_said(said: Sequence[Difference], one: RunStarted, other: RunStarted) -> list[Difference]:
+    """What differs in the parts of the signature and was not said of workload or cluster."""
+    paths = [difference.path for difference in said]
+    told = tuple(
+        f"{part}."
+        for part, source in (("model", "workload."), ("cluster", "cluster."))
+        if any(path.startswith(source) for path in paths)
+    )
+    return [
+        difference
+        for difference in signature_differences(one.signature_parts, other.signature_parts)
+        if not difference.path.startswith(told) and f"cluster.{difference.path}" not in paths
     ]
 
 

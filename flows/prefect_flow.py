@@ -6,9 +6,10 @@ Importing this module imports prefect; `flows.prefect_shell.prepare_environment`
 from prefect import flow
 
 from flows.forking import fork as fork_run
+from flows.nightly import Done, run_night
 from flows.prefect_shell import as_task, concealed
 from flows.progress import progress
-from flows.requests import ForkRequest, ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, NightRequest, ResumeRequest, TuneRequest
 from flows.tune import resume as resume_run
 from flows.tune import tune as run_tune
 
@@ -32,3 +33,10 @@ def fork(request: ForkRequest) -> str:
     """Continues a run as another one, with something changed; returns the new run's id."""
     with concealed(), progress(request.store) as listeners:
         return fork_run(request, stage=as_task, listeners=listeners)
+
+
+@flow(name="refold-nightly", persist_result=False)
+def nightly(request: NightRequest) -> Done:
+    """Does the night that is due: what changed is tuned again, the rest is looked at."""
+    with concealed(), progress(request.store) as listeners:
+        return run_night(request, stage=as_task, listeners=listeners)

@@ -28,6 +28,7 @@ from schemas.events import (
     TrialRejected,
     TrialScored,
 )
+from schemas.night import NightStarted, TargetDecided, TargetTaken
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -134,7 +135,16 @@ class PlainLines:
 
     def _line(self, event: Event, number: int | None) -> str | None:
         match event:
+            case NightStarted():
+                return f"night         {_targets(event)} of {event.name}"
+            case TargetTaken():
+                return f"target        {event.target}: searching"
+            case TargetDecided() if event.outcome != "kept":
+                return target_line(event)
+            case RunForked():
+                self._incumbent = Incumbent()
             case RunStarted():
+                self._incumbent = Incumbent()
                 return f"resolve       {event.workload_name} on {event.cluster_name}"
             case AxesDerived():
                 return f"derive_axes   {len(event.axes.axes)} axes"
@@ -171,6 +181,24 @@ class PlainLines:
         )
 
 
+def _targets(event: NightStarted) -> str:
+    count = len(event.targets)
+    return f"{count} target" + ("" if count == 1 else "s")
+
+
+def target_line(event: TargetDecided) -> str:
+    """What a night found of a target."""
+    what: str = event.outcome
+    if event.failure is not None:
+        what = f"FAILED ({event.failure.error}): {event.failure.message}"
+    elif event.after is None:
+        what = f"{event.outcome}, and nothing legal fits"
+    elif event.before is not None:
+        change = event.after.tokens_per_s_per_gpu / event.before.tokens_per_s_per_gpu - 1
+        what = f"{event.outcome}, {change:+.1%} tokens/s/GPU"
+    return f"target        {event.target}: {what}"
+
+
 def call_line(event: LLMCalled) -> str:
     """Who asked which model, what it took, and how it ended."""
     if event.failure is not None:
@@ -204,12 +232,26 @@ class LiveDisplay:
         self._incumbent = Incumbent()
         self._task: TaskID | None = None
         self._tags: dict[int, str] = {}
+        self._night: TaskID | None = None
 
     def __call__(self, event: Event, at: Envelope) -> None:
         """Moves the display on."""
         number = at.trial
         match event:
+            case NightStarted():
+                self._night = self._display.add_task(
+                    f"targets of {event.name}"[:44], total=len(event.targets), incumbent=""
+                )
+            case TargetDecided():
+                if self._night is not None:
+                    self._display.update(self._night, advance=1)
+                if event.outcome != "kept":
+                    self._say(target_line(event))
+            case RunForked():
+                self._begin()
+                self._show(f"{event.spec.workload_name} on {event.spec.cluster_name}: again")
             case RunStarted():
+                self._begin()
                 self._show(f"{event.workload_name} on {event.cluster_name}: deriving axes")
             case AxesDerived():
                 self._show("planning seeds")
@@ -229,6 +271,10 @@ class LiveDisplay:
             case TrialScored():
                 self._incumbent.update(event, number)
                 self._advance(f"scoring: #{number} {self._tags.get(number or 0, '')}")
+
+    def _begin(self) -> None:
+        """Another run than the one before, in the same process."""
+        self._incumbent, self._tags = Incumbent(), {}
 
     def _start(self, event: RoundStarted) -> None:
         if self._task is not None:

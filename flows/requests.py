@@ -70,3 +70,15 @@ class ForkRequest(FrozenModel):
     again; None: all."""
     run_id: str | None = None
     """What the new run is to be called; None: a fresh name."""
+
+
+class NightRequest(FrozenModel):
+    """A night of re-tuning."""
+
+    targets: Path
+    """The targets file."""
+    store: str | None = None
+    out_dir: Path | None = None
+    """Where report and recipes go; None: below `nightly/`, by the name of the targets file."""
+    slot: str | None = None
+    """The slot to do, a time or "now"; None: the one that is due."""

@@ -2,15 +2,19 @@
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 from flows.artefacts import closing_text, out_dir_of_run, workload_of
 from flows.opening import store_of
 from flows.prefect_shell import api, revealed
-from flows.requests import ForkRequest, ResumeRequest, TuneRequest
+from flows.requests import ForkRequest, NightRequest, ResumeRequest, TuneRequest
 from flows.terminal import print_json, say
 from schemas.errors import NothingLegal
 from storage import EventLog
 from storage.exports.ledger import summary_json
+
+if TYPE_CHECKING:
+    from flows.nightly import Done
 
 Request = TuneRequest | ResumeRequest | ForkRequest
 
@@ -39,6 +43,30 @@ def run_search(request: Request, *, prefect: bool | None, as_json: bool) -> None
             f"nothing legal fits: {why[0]}",
             hint=f"refold show {run_id} lists every candidate and why it was rejected",
         )
+
+
+def do_night(request: NightRequest, *, prefect: bool | None) -> "Done":
+    """Does a night, or what is left of it.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted, and has said how to go on.
+    """
+    from flows.nightly import run_night
+    from flows.progress import progress
+
+    store = store_of(request.store)
+    with api(prefect, store.local_folder(os.environ) / "prefect", say) as url:
+        try:
+            if url is not None:
+                from flows import prefect_flow
+
+                with revealed():
+                    return prefect_flow.nightly(request)
+            with progress(request.store) as listeners:
+                return run_night(request, listeners=listeners)
+        except KeyboardInterrupt:
+            say("the same command goes on with this night")
+            raise
 
 
 def _run(request: Request, *, under_prefect: bool) -> str:

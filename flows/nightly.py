@@ -1,0 +1,188 @@
+"""A night: each target looked at, what changed searched again, and what is different now.
+
+A night is a log of its own. Its name is a hash of what it looks at and of the slot it was due, so
+that firing a slot twice is one night: the second does nothing, or goes on with what was cut off.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from flows.artefacts import keep_caches_under
+from flows.interrupts import Shield, shielded
+from flows.ledger import Listener
+from flows.opening import refold_version, store_of
+from flows.requests import NightRequest
+from flows.retuning import Retuning
+from flows.stages import Stage, in_process
+from flows.terminal import say
+from projection import PROJECTION_VERSION
+from schemas.errors import RunNotFound
+from schemas.events import Event
+from schemas.night import (
+    NightAbandoned,
+    NightFinished,
+    NightStarted,
+    TargetTaken,
+)
+from storage import Entry, EventLog, Store
+from storage.nights import Night, fold_night, night_id, past_of, read_night
+from storage.run_ids import now_utc
+from tasks.nightly.judge import Due, failed, judge_targets
+from tasks.nightly.report import write_report
+from tasks.nightly.slots import due_slot, slot_named, slots_between
+from tasks.nightly.standing import KnownRuns
+from tasks.nightly.targets import Targets, folder_of, read_targets
+
+DEFAULT_OUT_DIR = Path("nightly")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A night that is over, and where its report is."""
+
+    night: Night
+    out_dir: Path
+    already: bool
+    """It was over before: nothing was done."""
+
+
+def run_night(
+    request: NightRequest,
+    *,
+    stage: Stage = in_process,
+    listeners: Sequence[Listener] = (),
+    clock: Callable[[], datetime] = now_utc,
+) -> Done:
+    """Does the night that is due, or what is left of it.
+
+    Raises:
+        UserError: the targets file is wrong. A target's own files are its own failure.
+        RunLocked: another process is doing this night, or an earlier one of its name.
+        KeyboardInterrupt: it was asked to stop; the same request goes on from there.
+    """
+    asked = stage("read_targets", read_targets, request.targets)
+    store = store_of(request.store)
+    keep_caches_under(store)
+    slot = slot_of(request, asked, clock())
+    night = night_id(asked.spec, slot)
+    out_dir = request.out_dir or DEFAULT_OUT_DIR / folder_of(asked.name)
+    known = _known_night(store, night)
+    if known is not None and known.over:
+        return Done(known, out_dir, already=True)
+    with shielded() as shield, _opened(store, asked, slot, known) as log:
+        ours = _NightLog(log, shield, listeners)
+        if known is None:
+            ours.record(_started(store, asked, slot))
+        _do(ours, store, Retuning(store, out_dir, stage, listeners))
+        done = ours.night
+    stage("report", write_report, done, out_dir)
+    return Done(done, out_dir, already=False)
+
+
+def slot_of(request: NightRequest, asked: Targets, now: datetime) -> datetime:
+    """The slot that is asked for, or due, UTC."""
+    if request.slot is None:
+        return due_slot(asked.schedule, now)
+    return slot_named(request.slot, asked.schedule, now)
+
+
+class _NightLog:
+    """The log of a night that is being done."""
+
+    def __init__(self, log: EventLog, shield: Shield, listeners: Sequence[Listener] = ()) -> None:
+        self._log = log
+        self._shield = shield
+        self._listeners = listeners
+
+    @property
+    def night(self) -> Night:
+        """What the night knows."""
+        return fold_night(self._log.iterate())
+
+    def record(self, *events: Event) -> None:
+        """Adds events, durably, then tells the listeners."""
+        with self._shield.raised():
+            recorded = self._log.append([Entry(event) for event in events], self._log.next_seq)
+        for event, envelope in zip(events, recorded, strict=True):
+            for listener in self._listeners:
+                listener(event, envelope)
+
+    def end(self, event: NightFinished | NightAbandoned) -> None:
+        """Adds the night's last event, anchors it, and puts all of them into one segment."""
+        self.record(event)
+        self._log.compact()
+
+
+def _known_night(store: Store, night: str) -> Night | None:
+    try:
+        return read_night(store, night)
+    except RunNotFound:
+        return None
+
+
+def _opened(store: Store, asked: Targets, slot: datetime, known: Night | None) -> EventLog:
+    """The night's log, held: nobody else does this night, nor an earlier one of its name."""
+    if known is not None:
+        log = EventLog.open(store.nights, known.night_id, writing=True)
+        say(f"night {known.night_id} was cut off: {len(known.decided)} targets were decided")
+        return log
+    last = past_of(store, asked.name, slot, ()).last
+    if last is not None and not last.over:
+        # One that is being done is locked, which is raised; a dead one's slot ours stands for.
+        with EventLog.open(store.nights, last.night_id, writing=True) as log:
+            _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
+        say(f"night {last.night_id} was cut off: this one takes its place")
+    return EventLog.create(store.nights, night_id(asked.spec, slot))
+
+
+def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:
+    last = past_of(store, asked.name, slot, ()).last
+    missed = 0 if last is None else slots_between(asked.schedule, last.started.slot, slot)
+    if missed:
+        say(f"nothing ran at {missed} slots since the night before: this night stands for them")
+    return NightStarted(
+        name=asked.name,
+        slot=slot,
+        targets=asked.targets,
+        spec=asked.spec,
+        missed=missed,
+        before=None if last is None else last.night_id,
+        refold_version=refold_version(),
+        projection_version=PROJECTION_VERSION,
+    )
+
+
+def _do(log: _NightLog, store: Store, retuning: Retuning) -> None:
+    """What is left of a night: first what need not be searched, all of it; then the searches."""
+    night, stage = log.night, retuning.stage
+    targets = [target for target in night.started.targets if target.name not in night.decided]
+    names = [target.name for target in targets]
+    past = past_of(store, night.started.name, night.started.slot, names)
+    known = stage("known_runs", KnownRuns.of, store)
+    due: list[Due] = []
+    for found in stage("judge_targets", judge_targets, targets, past.standings, known):
+        if isinstance(found, Due):
+            due.append(found)
+        else:
+            log.record(found)
+    for line in (*past.unread, *known.unread):
+        say(f"warning: passed over {line}")
+    for search in due:
+        _retune(log, retuning, search, night.taken.get(search.target.name))
+    outcomes = Counter(decided.outcome for decided in log.night.decided.values())
+    log.end(NightFinished(outcomes=dict(sorted(outcomes.items()))))
+
+
+def _retune(log: _NightLog, retuning: Retuning, due: Due, taken: TargetTaken | None) -> None:
+    """Searches a target, in the run of an earlier attempt if there is one, and records its end."""
+    if taken is None or not retuning.begun(taken):
+        taken = retuning.taken(due)
+        log.record(taken)
+    try:
+        decided = retuning.search(due, taken)
+    except Exception as error:  # noqa: BLE001 - one target never stops the others
+        decided = failed(due.target, error, due.before)
+    log.record(decided)

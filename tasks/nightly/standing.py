@@ -1,0 +1,153 @@
+"""Recipes of targets: what they are, where they come from, and what they score now."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from projection.legality import check
+from schemas.errors import LogError
+from schemas.evaluation import Evaluation, SignatureHashes, Source
+from schemas.night import Standing
+from schemas.search import SearchSpec
+from schemas.signature import content_hash
+from schemas.trial import NormalTrial
+from storage import EventLog, RunSummary, State, Store, list_runs
+from storage.ranking import eligible
+from storage.state import Trial
+from tasks.inputs import Inputs
+from tasks.known_evaluations import SOURCES
+
+_NOT_OF_A_RECIPE = {"budget", "prompt_extras", "proposer", "llm"}
+"""Parts of a search that bound how long is looked, not what may be found."""
+
+
+def search_hash(search: SearchSpec) -> str:
+    """What a search may find: with another hash, a recipe may not be allowed, or not be best."""
+    return content_hash(search.model_dump(mode="json", exclude=_NOT_OF_A_RECIPE))
+
+
+def standing_of(state: State, trial: Trial) -> Standing | None:
+    """The recipe that a trial of a run is; None: it cannot win."""
+    if trial.score is None or trial.evaluation is None:
+        return None
+    return standing(
+        trial.evaluation,
+        run_id=state.run_id,
+        trial=trial.number,
+        config=trial.proposed.config,
+        search=state.spec.search,
+    )
+
+
+def standing(
+    evaluation: Evaluation, *, run_id: str, trial: int, config: NormalTrial, search: SearchSpec
+) -> Standing | None:
+    """The recipe that `evaluation` is of; None: it cannot win."""
+    score = eligible(evaluation)
+    if score is None or evaluation.iteration_ms is None:
+        return None
+    return Standing(
+        run_id=run_id,
+        trial=trial,
+        trial_id=evaluation.trial_id,
+        config=config,
+        tokens_per_s_per_gpu=score,
+        iteration_ms=evaluation.iteration_ms,
+        memory_per_gpu_gb=evaluation.memory_per_gpu_gb,
+        cap_gb=evaluation.cap_gb,
+        time_breakdown_ms=dict(evaluation.time_breakdown_ms),
+        source=evaluation.source,
+        provenance=evaluation.provenance,
+        memory_regime=evaluation.memory_regime,
+        signature=evaluation.signature,
+        search=search_hash(search),
+    )
+
+
+def scored_again(inputs: Inputs, known: Standing) -> tuple[Standing | None, str | None]:
+    """What the recipe of `known` scores under `inputs`, asked of the oracle and of no cache; and,
+    where it no longer can win, why."""
+    baseline = known.trial == 0
+    verdict = check(
+        known.config, inputs.workload, inputs.cluster, inputs.search, proposal=not baseline
+    )
+    if not verdict.legal:
+        first = verdict.violations[0]
+        return None, f"{first.code}: {first.reason}"
+    evaluation = inputs.evaluator().score(known.config)
+    again = standing(
+        evaluation,
+        run_id=known.run_id,
+        trial=known.trial,
+        config=known.config,
+        search=inputs.search,
+    )
+    if again is not None:
+        return again, None
+    if evaluation.fits is False and evaluation.memory_per_gpu_gb is not None:
+        return None, (f"needs {evaluation.memory_per_gpu_gb:.1f} GB of {evaluation.cap_gb:.1f} GB")
+    return None, evaluation.reason or "it has no time"
+
+
+@dataclass(slots=True)
+class KnownRuns:
+    """The runs of a store by what they are of, best first; their logs are read when asked for."""
+
+    store: Store
+    by_signature: dict[SignatureHashes, list[RunSummary]] = field(default_factory=dict)
+    by_name: dict[tuple[str, str], RunSummary] = field(default_factory=dict)
+    """By names of workload and cluster, the newest that finished."""
+    unread: list[str] = field(default_factory=list)
+    """Runs that could not be read, and why."""
+
+    @classmethod
+    def of(cls, store: Store, summaries: Iterable[RunSummary] | None = None) -> "KnownRuns":
+        """Those of `store`, from their anchored summaries alone."""
+        known = cls(store)
+        for run in list_runs(store) if summaries is None else summaries:
+            if run.signature is None or run.best_tokens_per_s_per_gpu is None:
+                continue
+            known.by_signature.setdefault(run.signature, []).append(run)
+            if run.status == "finished":
+                known.by_name[run.workload_name, run.cluster_name] = run
+        for runs in known.by_signature.values():
+            runs.sort(key=lambda run: (-(run.best_tokens_per_s_per_gpu or 0.0), run.run_id))
+        return known
+
+    def best(self, inputs: Inputs, better_than: float = 0.0) -> Standing | None:
+        """The best recipe on record that answers the question of `inputs` and is allowed in its
+        search, if it has more than `better_than` tokens/s/GPU."""
+        source: Source = SOURCES[inputs.search.mode]
+        for run in self.by_signature.get(inputs.signature.hashes, ()):
+            if (run.best_tokens_per_s_per_gpu or 0.0) <= better_than:
+                return None
+            found = self._standing(run.run_id)
+            if found is None or found.source != source:
+                continue
+            if found.memory_regime == inputs.search.memory_regime and _allowed(found, inputs):
+                return found
+        return None
+
+    def last_of(self, inputs: Inputs) -> Standing | None:
+        """The recipe of the newest finished run of the same workload and cluster, by their names,
+        that was asked the same kind of question."""
+        run = self.by_name.get((inputs.workload.name, inputs.cluster.name))
+        found = None if run is None else self._standing(run.run_id)
+        return found if found is not None and found.source == SOURCES[inputs.search.mode] else None
+
+    def _standing(self, run_id: str) -> Standing | None:
+        try:
+            state = EventLog.open(self.store, run_id).state()
+        except LogError as error:
+            self.unread.append(f"{run_id}: {error}")
+            return None
+        return None if state.best is None else standing_of(state, state.best)
+
+
+def _allowed(found: Standing, inputs: Inputs) -> bool:
+    return check(
+        found.config,
+        inputs.workload,
+        inputs.cluster,
+        inputs.search,
+        proposal=found.trial != 0,
+    ).legal
