@@ -163,7 +163,7 @@ def _do(log: _NightLog, store: Store, retuning: Retuning) -> None:
     past = past_of(store, night.started.name, night.started.slot, names)
     known = stage("known_runs", KnownRuns.of, store)
     due: list[Due] = []
-    for found in stage("judge_targets", judge_targets, targets, past.standings, known):
+    for found in stage("judge_targets", judge_targets, targets, past, known):
         if isinstance(found, Due):
             due.append(found)
         else:

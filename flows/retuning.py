@@ -16,7 +16,7 @@ from schemas.night import Moved, Standing, TargetDecided, TargetTaken
 from storage import EventLog, Store, fresh_run_id
 from storage.extent import has_begun
 from tasks.nightly.judge import Due
-from tasks.nightly.standing import scored_again, standing_of
+from tasks.nightly.standing import scored_again, search_hash, standing_of
 from tasks.nightly.targets import folder_of
 
 _MOST_MOVED = 60
@@ -86,6 +86,8 @@ class Retuning:
             target=due.target.name,
             outcome="first" if due.before is None else "re-tuned",
             run=taken.run,
+            signature=state.spec.signature,
+            search=search_hash(state.spec.search),
             before=due.before,
             again=again,
             again_why=why,

@@ -13,10 +13,10 @@ from schemas.trial import NormalTrial
 Outcome = Literal["kept", "better known", "re-tuned", "first", "drifted", "failed"]
 """What became of a target.
 
-kept: nothing its score depends on changed, and its recipe still holds. better known: as kept, but
-another run of the same signature has a better recipe. re-tuned: something changed, and it was
-searched again. first: it had never been searched. drifted: nothing changed, and its recipe does not
-score what is on record. failed: see `Failure`.
+kept: nothing its score depends on changed, and its recipe still holds, or there still is none.
+better known: as kept, but another run of the same signature has a better recipe. re-tuned:
+something changed, and it was searched again. first: it had never been searched. drifted: nothing
+changed, and its recipe does not score what is on record. failed: see `Failure`.
 """
 
 
@@ -111,6 +111,10 @@ class TargetDecided(FrozenModel):
     """Why it no longer can."""
     after: Standing | None = None
     """Its recipe from tonight on; None: nothing legal fits, or it failed."""
+    signature: SignatureHashes | None = None
+    """Of the target as it was looked at; None: it failed before that was known."""
+    search: str | None = None
+    """Hash of what its search was allowed, see `Standing`."""
     moved: tuple[Moved, ...] = ()
     """What changed that its score depends on."""
     notes: tuple[str, ...] = ()

@@ -171,6 +171,8 @@ class Past:
     """The night before."""
     standings: Mapping[str, Standing]
     """By target, the recipe that the last night to have one left it with."""
+    barren: Mapping[str, TargetDecided]
+    """By target, the last decision that was no failure, where it left the target no recipe."""
     unread: tuple[str, ...]
     """Nights that are damaged, and why."""
 
@@ -180,6 +182,7 @@ def past_of(store: Store, name: str, before: datetime, targets: Collection[str])
     `targets` ask for, but no more than 30."""
     last: Night | None = None
     found: dict[str, Standing] = {}
+    barren: dict[str, TargetDecided] = {}
     unread: list[str] = []
     looked = 0
     for known in reversed(store.nights.run_ids()):
@@ -197,6 +200,8 @@ def past_of(store: Store, name: str, before: datetime, targets: Collection[str])
         for target, decided in night.decided.items():
             if decided.after is not None:
                 found.setdefault(target, decided.after)
-        if looked == _OLDEST or all(target in found for target in targets):
+            elif decided.outcome != "failed" and target not in found:
+                barren.setdefault(target, decided)
+        if looked == _OLDEST or all(t in found or t in barren for t in targets):
             break
-    return Past(last, MappingProxyType(found), tuple(unread))
+    return Past(last, MappingProxyType(found), MappingProxyType(barren), tuple(unread))

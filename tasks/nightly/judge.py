@@ -1,7 +1,7 @@
 """What is to be done about a target: nothing, a look at its recipe, or a search."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,6 +9,7 @@ from typing import Literal
 from schemas.errors import RefoldError
 from schemas.night import Failure, Standing, TargetDecided
 from schemas.targets import Target
+from storage.nights import Past
 from tasks.inputs import Inputs, resolve_pair, secrets_in, secrets_in_files
 from tasks.nightly.standing import KnownRuns, scored_again, search_hash
 from tasks.resolve.environment import search_dotenv
@@ -46,7 +47,7 @@ def inputs_of(target: Target) -> Inputs:
 
 
 def judge_targets(
-    targets: Sequence[Target], standings: Mapping[str, Standing], known: KnownRuns
+    targets: Sequence[Target], past: Past, known: KnownRuns
 ) -> Iterator[TargetDecided | Due]:
     """What becomes of each target, in order, as it is found out.
 
@@ -55,18 +56,29 @@ def judge_targets(
     """
     for target in targets:
         try:
-            yield _judge(target, standings.get(target.name), known)
+            yield _judge(target, past, known)
         except Exception as error:  # noqa: BLE001 - one target never stops the others
-            yield failed(target, error, standings.get(target.name))
+            yield failed(target, error, past.standings.get(target.name))
 
 
-def _judge(target: Target, before: Standing | None, known: KnownRuns) -> TargetDecided | Due:
+def _judge(target: Target, past: Past, known: KnownRuns) -> TargetDecided | Due:
     inputs = inputs_of(target)
-    before = before or known.best(inputs) or known.last_of(inputs)
+    now, search = inputs.signature.hashes, search_hash(inputs.search)
+    if (barren := past.barren.get(target.name)) is not None and known.best(inputs) is None:
+        before = past.standings.get(target.name)
+        if (barren.signature, barren.search) != (now, search):
+            return Due(target, "changed" if before else "first", before)
+        return TargetDecided(
+            target=target.name,
+            outcome="kept",
+            signature=now,
+            search=search,
+            notes=("nothing legal fits, as before",),
+        )
+    before = past.standings.get(target.name) or known.best(inputs) or known.last_of(inputs)
     if before is None:
         return Due(target, "first", None)
-    same = before.signature == inputs.signature.hashes
-    if not same or before.search != search_hash(inputs.search):
+    if (before.signature, before.search) != (now, search):
         return Due(target, "changed", before)
     return _looked_at(target, inputs, before, known)
 
@@ -77,6 +89,8 @@ def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRun
         return TargetDecided(
             target=target.name,
             outcome="drifted",
+            signature=before.signature,
+            search=before.search,
             before=before,
             again=again,
             again_why=why,
@@ -91,6 +105,8 @@ def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRun
     return TargetDecided(
         target=target.name,
         outcome="kept" if better is None else "better known",
+        signature=before.signature,
+        search=before.search,
         before=before,
         again=again,
         after=better or before,

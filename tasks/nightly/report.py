@@ -1,7 +1,7 @@
 """A night's report: what is different, worst first. A read model of the night's log."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ REPORT, REPORT_JSON = "report.md", "report.json"
 _SMALLEST_MS = 0.05
 """Of an iteration: parts that moved by less are not named."""
 _MOST_LINES = 8
+_CALIBRATION, _FACTORS = "cluster.calibration.", "cluster.calibration.factors."
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,11 @@ def details(finding: Finding) -> Iterator[str]:
     decided = finding.decided
     if decided.failure is not None:
         yield f"{decided.failure.error}: {decided.failure.message}"
-    for moved in decided.moved[:_MOST_LINES]:
-        yield f"changed: {_words(moved)}"
-    if len(decided.moved) > _MOST_LINES:
-        yield f"changed: {len(decided.moved) - _MOST_LINES} more values, see refold diff"
+    moved = [known for known in decided.moved if not _is_detail(known, decided.moved)]
+    for known in moved[:_MOST_LINES]:
+        yield f"changed: {_words(known)}"
+    if len(moved) > _MOST_LINES:
+        yield f"changed: {len(moved) - _MOST_LINES} more values, see refold diff"
     yield from _same_recipe(finding)
     knobs = knobs_changed(finding)
     if knobs:
@@ -142,6 +144,16 @@ def details(finding: Finding) -> Iterator[str]:
     if decided.after is not None:
         run = decided.after.run_id
         yield f"run {run}, trial {decided.after.trial}: refold lineage {run}"
+
+
+def _is_detail(moved: Moved, among: Sequence[Moved]) -> bool:
+    """Of a calibration, its factors' values say what there is to say; beside them not its hash, how
+    sure they are, nor the evidence."""
+    if moved.path == "stack.calibration":
+        return any(known.path.startswith(_FACTORS) for known in among)
+    if moved.path.startswith(_FACTORS):
+        return not moved.path.endswith(".value")
+    return moved.path.startswith(_CALIBRATION)
 
 
 def _same_recipe(finding: Finding) -> Iterator[str]:
