@@ -2,6 +2,7 @@
 
 from flows.nightly import Done
 from flows.terminal import print_table, wrapped
+from storage.nights import Night
 from tasks.nightly.report import (
     REPORT,
     details,
@@ -20,6 +21,12 @@ def print_night(done: Done) -> None:
     night = done.night
     if done.already:
         print(f"night {night.night_id} was done at {night.last_at:%Y-%m-%d %H:%M} UTC: no search")
+    print_findings(night)
+    print(f"the report is in {done.out_dir / REPORT}")
+
+
+def print_findings(night: Night) -> None:
+    """The line on top, the table, and what there is to say of each target that was not kept."""
     for line in wrapped(headline(night), indent=0):
         print(line)
     found = worst_first(findings(night))
@@ -39,4 +46,3 @@ def print_night(done: Done) -> None:
                 print(part)
     if night.abandoned is not None:
         print(f"cut off; the night of {night.abandoned.slot:%Y-%m-%d %H:%M} UTC took its place")
-    print(f"the report is in {done.out_dir / REPORT}")

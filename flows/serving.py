@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from flows.nightly import Done
 from flows.terminal import say
 from flows.verbs import report
 from schemas.errors import RefoldError
@@ -25,7 +24,7 @@ def sleep_until(when: datetime) -> None:
 
 def serve(
     targets: Path,
-    night: Callable[[], Done],
+    night: Callable[[], object],
     *,
     clock: Callable[[], datetime] = now_utc,
     wait_until: Callable[[datetime], None] = sleep_until,

@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from schemas.errors import RefoldError
 from schemas.events import (
     SCHEMA_VERSION,
     CodeRan,
+    Event,
     LLMCalled,
     RoundFinished,
     RoundStarted,
@@ -35,10 +37,22 @@ from schemas.events import (
     TrialProposed,
     TrialScored,
 )
+from schemas.night import (
+    Failure,
+    Moved,
+    NightAbandoned,
+    NightFinished,
+    NightStarted,
+    TargetDecided,
+    TargetTaken,
+)
+from schemas.targets import Target
 from schemas.trial import TrialConfig
 from storage import Entry, EventLog, State, Store
 from storage.codec import event_types
 from storage.layout import events_prefix
+from storage.nights import Night, night_id, read_night
+from tasks.nightly.standing import standing_of
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "storage" / "golden"
 
@@ -65,7 +79,8 @@ def main() -> None:
         _fork(folder, parent, settings=("cluster.memory_safety_margin=0.2",))
         _fork(folder, parent, settings=("search.budget.max_wall_clock_s=0",), at_event=5)
         _killed_and_resumed(request)
-    for beside in ("leases", "evaluations"):
+        _nights(folder, parent)
+    for beside in ("leases", "evaluations", "nights/leases"):
         shutil.rmtree(folder / beside)
     write_new(folder / "expected.json", expectations(folder))
     write_new(folder / "shapes.json", shapes())
@@ -73,8 +88,25 @@ def main() -> None:
 
 
 def expectations(folder: Path) -> dict[str, Any]:
-    """What each run of a store comes to."""
-    return {run: outcome(EventLog.open(folder, run).state()) for run in Store.at(folder).run_ids()}
+    """What each run and each night of a store comes to."""
+    store = Store.at(folder)
+    return {run: outcome(EventLog.open(store, run).state()) for run in store.run_ids()} | {
+        night: night_outcome(read_night(store, night)) for night in store.nights.run_ids()
+    }
+
+
+def night_outcome(night: Night) -> dict[str, Any]:
+    """The same of a night."""
+    return {
+        "head": [night.head_seq, night.head_hash],
+        "taken": {name: taken.run for name, taken in night.taken.items()},
+        "decided": {
+            name: [decided.outcome, decided.after and decided.after.trial_id]
+            for name, decided in night.decided.items()
+        },
+        "finished": night.finished is not None,
+        "abandoned": night.abandoned is not None,
+    }
 
 
 def outcome(state: State) -> dict[str, Any]:
@@ -238,6 +270,53 @@ def _killed_and_resumed(request: TuneRequest) -> None:
     next_seq = len(EventLog.open(folder, run_id).read())
     (events / f"{next_seq:012d}.parquet").write_bytes(b"PAR1 half a segm")
     resume(ResumeRequest(run=run_id, store=str(folder)), stage=_no_export)
+
+
+def _nights(folder: Path, run_id: str) -> None:
+    """One that was cut off, and one that searched, kept and failed."""
+    store = Store.at(folder)
+    state = EventLog.open(store, run_id).state()
+    assert state.best is not None
+    found = standing_of(state, state.best)
+    targets = tuple(
+        Target(name=name, workload=Path("workload.yaml"), target_cluster=Path("cluster.yaml"))
+        for name in ("searched", "kept", "failed")
+    )
+    first, second = (datetime(2026, 1, day, 2, tzinfo=UTC) for day in (1, 2))
+    started = NightStarted(
+        name="lab",
+        slot=first,
+        targets=targets,
+        spec="0123456789abcdef",
+        refold_version="0",
+        projection_version="0",
+    )
+    failure = Failure(error="WorkloadError", message="workload.yaml: no such file")
+    moved = Moved(path="stack.hipblaslt", before="0.10", after="0.12")
+    end = NightFinished(outcomes={"failed": 1, "kept": 1, "re-tuned": 1})
+    nights: dict[datetime, tuple[Event, ...]] = {
+        first: (started, NightAbandoned(slot=second)),
+        second: (
+            started.model_copy(update={"slot": second, "missed": 1}),
+            TargetDecided(target="kept", outcome="kept", before=found, again=found, after=found),
+            TargetDecided(target="failed", outcome="failed", failure=failure),
+            TargetTaken(target="searched", run=run_id, parent=None),
+            TargetDecided(
+                target="searched",
+                outcome="re-tuned",
+                run=run_id,
+                before=found,
+                after=found,
+                moved=(moved,),
+            ),
+            end,
+        ),
+    }
+    for slot, events in nights.items():
+        with EventLog.create(store.nights, night_id("spec", slot)) as log:
+            for event in events:
+                log.append([Entry(event)], log.next_seq)
+            log.anchor_head()
 
 
 if __name__ == "__main__":

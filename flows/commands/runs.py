@@ -136,19 +136,19 @@ def verify(run_id: RunId, store: StoreOption = None, as_json: Json = False) -> N
     if as_json:
         print_json({**report.model_dump(mode="json"), "ok": report.ok})
     else:
-        _print_report(report)
+        print_report(report)
     if not report.ok:
         raise typer.Exit(DAMAGED)
 
 
-def _print_report(report: "Report") -> None:
+def print_report(report: "Report", what: str = "run") -> None:
     """The verdict first; only of a sound run is it said that all of it is intact."""
     if report.problem:
         print(f"DAMAGED: {report.problem}")
-        print(f"run {report.run_id}: only its first {report.events} events were verified")
+        print(f"{what} {report.run_id}: only its first {report.events} events were verified")
     else:
         print(
-            f"run {report.run_id}: {report.events} events in {report.segments} segments and"
+            f"{what} {report.run_id}: {report.events} events in {report.segments} segments and"
             f" {report.blobs} blobs are intact; head {report.head_hash}"
         )
     for warning in report.warnings:

@@ -9,6 +9,7 @@ import yaml
 
 from flows.nightly import Done, run_night
 from flows.requests import NightRequest
+from flows.stages import Stage, in_process
 from schemas.night import TargetDecided
 from storage import Store
 from tests.end_to_end.files import write_inputs
@@ -63,14 +64,14 @@ def write_targets(folder: Path, *names: str, **more: Any) -> Path:
     return path
 
 
-def night(folder: Path, now: datetime, **request: Any) -> Done:
+def night(folder: Path, now: datetime, stage: Stage = in_process, **request: Any) -> Done:
     """The night of the targets file in `folder` that is due at `now`."""
     fields: dict[str, Any] = {
         "targets": folder / "targets.yaml",
         "store": str(folder / "store"),
         "out_dir": folder / "out",
     }
-    return run_night(NightRequest(**{**fields, **request}), clock=lambda: now)
+    return run_night(NightRequest(**fields | request), stage=stage, clock=lambda: now)
 
 
 def store_in(folder: Path) -> Store:

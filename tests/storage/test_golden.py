@@ -13,12 +13,13 @@ from flows.requests import ForkRequest, ResumeRequest
 from flows.tune import resume
 from schemas.errors import SpecChanged
 from schemas.events import SCHEMA_VERSION, NoteTaken
-from scripts.golden_logs import GOLDEN, outcome, shapes
+from scripts.golden_logs import GOLDEN, night_outcome, outcome, shapes
 from storage import Entry, EventLog, Store, list_runs
 from storage.codec import event_types
+from storage.nights import read_night
 from storage.segments import decode
 from storage.upcasting import ADDED_IN, UPCASTERS, upcast
-from storage.verify import verify
+from storage.verify import verify, verify_night
 from tests.end_to_end.cutting import but_export
 
 VERSIONS = sorted(int(folder.name.removeprefix("v")) for folder in GOLDEN.glob("v*"))
@@ -45,7 +46,7 @@ def copied(version: int, folder: Path) -> Path:
 
 def payloads(version: int) -> list[tuple[str, dict[str, Any]]]:
     """Type and payload of every event as it lies in the version's logs."""
-    paths = sorted((GOLDEN / f"v{version}").glob("runs/*/events/*.parquet"))
+    paths = sorted((GOLDEN / f"v{version}").glob("**/runs/*/events/*.parquet"))
     envelopes = [row.envelope for path in paths for row in decode(path.read_bytes())]
     assert {e.schema_version for e in envelopes} == {version}
     return [(e.type, json.loads(e.payload)) for e in envelopes]
@@ -85,6 +86,15 @@ def test_an_old_run_verifies_and_comes_to_what_it_came_to(version: int, run: str
     assert (listed.status, listed.events) == (expected["status"], expected["head"][0] + 1)
     assert listed.best_trial == (expected["best"] or [None])[0]
     assert contents(GOLDEN / f"v{version}") == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_old_night_verifies_and_comes_to_what_it_came_to(version: int) -> None:
+    store = Store.at(GOLDEN / f"v{version}")
+    for night in store.nights.run_ids():
+        assert verify_night(store, night).ok
+        expected = recorded(version, "expected.json")[night]
+        assert json.loads(json.dumps(night_outcome(read_night(store, night)))) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)

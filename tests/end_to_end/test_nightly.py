@@ -1,0 +1,456 @@
+"""Nights as somebody sees them in the morning: what changed is tuned again, the rest looked at."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.forking import fork
+from flows.nightly import run_night
+from flows.requests import ForkRequest, NightRequest
+from schemas.errors import RunLocked, UserError
+from schemas.events import TrialScored
+from schemas.night import TargetTaken
+from storage import EventLog, list_runs
+from storage.nights import read_night
+from storage.verify import verify_night
+from tasks.evaluators import Full
+from tasks.inputs import Inputs
+from tasks.nightly.report import as_json, details, findings, headline, markdown
+from tests.end_to_end.cutting import but_export
+from tests.end_to_end.nights import (
+    AFTER,
+    BEFORE,
+    at,
+    night,
+    only,
+    store_in,
+    write_target,
+    write_targets,
+)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    """One target, tuned in a first night."""
+    write_target(tmp_path / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0)
+    write_targets(tmp_path, "mixtral")
+    assert only(night(tmp_path, at(1), stage=but_export)).outcome == "first"
+    return tmp_path
+
+
+def events_of(folder: Path, run_id: str) -> list[Any]:
+    return [record.event for record in EventLog.open(store_in(folder), run_id).iterate()]
+
+
+def evaluations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts what the oracle is asked: trial ids."""
+    asked: Counter[str] = Counter()
+    project = Full.score
+
+    def counted(self: Full, trial: Any) -> Any:
+        asked[trial.trial_id] += 1
+        return project(self, trial)
+
+    monkeypatch.setattr(Full, "score", counted)
+    return asked
+
+
+def test_of_an_unchanged_target_the_recipe_alone_is_scored_again(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+):
+    runs = [run.run_id for run in list_runs(store_in(tuned))]
+    asked = evaluations(monkeypatch)
+    decided = only(night(tuned, at(2)))
+    assert decided.outcome == "kept"
+    assert decided.before == decided.again == decided.after
+    assert decided.after is not None
+    assert asked == {decided.after.trial_id: 1}
+    assert [run.run_id for run in list_runs(store_in(tuned))] == runs
+    assert "1 unchanged" in headline(
+        read_night(store_in(tuned), night(tuned, at(2)).night.night_id)
+    )
+
+
+def test_another_hipblaslt_and_its_calibration_let_another_recipe_win(tuned: Path):
+    """Nothing but the declared version and what was fitted for it changes."""
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=0.5)
+    done = night(tuned, at(2), stage=but_export)
+    decided = only(done)
+    assert decided.outcome == "re-tuned"
+    assert decided.before is not None
+    assert decided.again is not None
+    assert decided.after is not None
+    assert decided.before.config.fp8 == "hybrid"
+    assert decided.after.config.fp8 == "none"
+    assert decided.after.trial_id != decided.before.trial_id
+    # The recipe that was, on the new software: slower, and its GEMMs are what moved most.
+    assert decided.again.tokens_per_s_per_gpu < decided.before.tokens_per_s_per_gpu
+    assert decided.after.tokens_per_s_per_gpu > decided.again.tokens_per_s_per_gpu
+    (finding,) = findings(done.night)
+    assert finding.regressed
+    said = list(details(finding))
+    assert f"changed: cluster.stack.hipblaslt: {BEFORE} → {AFTER}" in said
+    assert "changed: cluster.calibration.factors.gemm_fp8.value: 1.0 → 0.5" in said
+    (moved,) = [line for line in said if line.startswith("the recipe before scores -")]
+    assert moved.split("tonight: ")[1].startswith("gemm ")
+    assert any("fp8 hybrid → none" in line for line in said)
+    assert headline(done.night).startswith("REGRESSION in mixtral")
+    assert markdown(done.night).startswith("# REGRESSION in mixtral")
+    assert as_json(done.night)["regressions"] == ["mixtral"]
+    assert next(iter(as_json(done.night)["targets"][0]["parts_ms"])) == "gemm"
+
+
+def test_a_changed_target_forks_the_last_run_and_scores_its_best_first(tuned: Path):
+    first = list_runs(store_in(tuned))[-1].run_id
+    ranked = EventLog.open(store_in(tuned), first).state().ranked()
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=0.5)
+    write_targets(tuned, "mixtral", defaults={"top_k": 2})
+    decided = only(night(tuned, at(2), stage=but_export))
+    assert decided.run is not None
+    state = EventLog.open(store_in(tuned), decided.run).state()
+    assert state.forks[0].event.parent == first
+    assert state.forks[0].event.carry == 2
+    assert not state.forks[0].event.inherits
+    best = [trial.proposed.trial_id for trial in ranked if trial.number != 0][:2]
+    assert len(best) == 2
+    rules = [trial.proposed.rule for trial in state.trials.values()]
+    assert rules[1:3] == ["carried", "carried"]
+    assert "carried" not in rules[3:]
+    assert len(rules) > 3
+    own = [e for e in events_of(tuned, decided.run) if isinstance(e, TrialScored)]
+    own = own[-state.spent.perf_calls :]
+    scored = [
+        event.trial_id for event in own if event.trial_id != state.trials[0].proposed.trial_id
+    ]
+    assert scored[:2] == best
+
+
+def test_a_gain_is_no_regression_and_is_said(tuned: Path):
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=1.2)
+    done = night(tuned, at(2), stage=but_export)
+    (finding,) = findings(done.night)
+    assert not finding.regressed
+    assert finding.change_percent is not None
+    assert finding.change_percent > 1
+    assert "REGRESSION" not in headline(done.night)
+
+
+@pytest.mark.parametrize(("percent", "regressed"), [(0.0, True), (50.0, False)])
+def test_what_a_regression_is_is_the_targets_to_say(tuned: Path, percent: float, regressed: bool):
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=0.95)
+    write_targets(tuned, "mixtral", defaults={"regression_percent": percent})
+    (finding,) = findings(night(tuned, at(2), stage=but_export).night)
+    assert finding.decided.outcome == "re-tuned"
+    assert finding.regressed == regressed
+
+
+def test_a_version_that_moves_no_score_is_searched_again_and_named(tuned: Path):
+    """What is declared is what a score depends on, also where nothing of it reaches the oracle."""
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=1.0)
+    decided = only(night(tuned, at(2), stage=but_export))
+    assert decided.outcome == "re-tuned"
+    assert [moved.path for moved in decided.moved] == ["cluster.stack.hipblaslt"]
+    assert decided.before is not None
+    assert decided.after is not None
+    assert decided.after.trial_id == decided.before.trial_id
+    assert decided.after.tokens_per_s_per_gpu == decided.before.tokens_per_s_per_gpu
+
+
+def test_another_budget_is_no_reason_to_search_and_another_pin_is(tuned: Path):
+    budget = {"optimization": {"budget": {"max_perf_calls": 7}}}
+    write_target(tuned / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0, **budget)
+    assert only(night(tuned, at(2))).outcome == "kept"
+    pin = {"optimization": {"pinned": {"fp8": "none"}}}
+    write_target(tuned / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0, **pin)
+    decided = only(night(tuned, at(3), stage=but_export))
+    assert decided.outcome == "re-tuned"
+    assert decided.again is None
+    assert decided.again_why is not None
+    assert decided.after is not None
+    assert decided.after.config.fp8 == "none"
+
+
+def test_one_target_failing_never_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names = ("missing", "broken", "bug", "well")
+    for name in names:
+        write_target(tmp_path / name, target_cluster={"name": name})
+    write_targets(tmp_path, *names)
+    (tmp_path / "missing" / "workload.yaml").unlink()
+    (tmp_path / "broken" / "cluster.yaml").write_text("target_cluster: {num_nods: 4}")
+    evaluator = Inputs.evaluator
+
+    def with_a_bug(self: Inputs) -> Any:
+        if self.cluster.name == "bug":
+            raise ZeroDivisionError("a secret of the code")
+        return evaluator(self)
+
+    monkeypatch.setattr(Inputs, "evaluator", with_a_bug)
+    done = night(tmp_path, at(1), stage=but_export)
+    found = done.night.decided
+    assert {name: found[name].outcome for name in names} == {
+        "missing": "failed",
+        "broken": "failed",
+        "bug": "failed",
+        "well": "first",
+    }
+    assert found["missing"].failure is not None
+    assert "no such file" in found["missing"].failure.message
+    assert found["broken"].failure is not None
+    assert "did you mean num_nodes?" in found["broken"].failure.message
+    assert found["bug"].failure is not None
+    assert found["bug"].failure.error == "ZeroDivisionError"
+    assert "secret" not in found["bug"].failure.message
+    assert headline(done.night).startswith("FAILED: missing, broken, bug;")
+
+
+def test_a_failed_target_is_compared_with_its_last_recipe_once_it_works_again(tuned: Path):
+    cluster = (tuned / "mixtral" / "cluster.yaml").read_text()
+    (tuned / "mixtral" / "cluster.yaml").write_text("target_cluster: 7")
+    failed = only(night(tuned, at(2)))
+    assert failed.outcome == "failed"
+    (tuned / "mixtral" / "cluster.yaml").write_text(cluster)
+    assert only(night(tuned, at(3))).outcome == "kept"
+
+
+def test_a_message_of_a_failed_target_repeats_no_key(tmp_path: Path):
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a")
+    secret = "sk-planted-in-the-file-0123456789"
+    cluster = yaml.safe_load((tmp_path / "a" / "cluster.yaml").read_text())
+    cluster["agent"] = {"llm": {"api_key": secret}}
+    cluster["target_cluster"]["gpu_arch"] = secret
+    (tmp_path / "a" / "cluster.yaml").write_text(yaml.safe_dump(cluster))
+    decided = only(night(tmp_path, at(1)))
+    assert decided.failure is not None
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "cluster.yaml":
+            assert secret.encode() not in path.read_bytes(), path
+
+
+def test_a_slot_fired_twice_is_a_no_op(tuned: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = evaluations(monkeypatch)
+    first = night(tuned, at(2))
+    count = sum(asked.values())
+    head = first.night.head_hash
+    for hour in (4, 12, 23):
+        again = night(tuned, at(2, hour))
+        assert again.already
+        assert again.night.head_hash == head
+    assert sum(asked.values()) == count
+    assert not night(tuned, at(3)).already
+
+
+def test_missed_nights_are_caught_up_once(tuned: Path):
+    done = night(tuned, at(6))
+    assert done.night.started.missed == 4
+    assert done.night.started.slot == at(6, 2)
+    assert night(tuned, at(6, 5)).already
+    assert night(tuned, at(7)).night.started.missed == 0
+    assert len(store_in(tuned).nights.run_ids()) == 3
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of ours handles it."""
+
+
+@pytest.mark.parametrize("survives", range(1, 8))
+def test_a_night_that_was_cut_off_is_gone_on_with_and_repeats_nothing(
+    tmp_path: Path, survives: int
+):
+    """Two targets are searched; the process dies after so many events of the night."""
+    for name in ("a", "b"):
+        write_target(tmp_path / name, target_cluster={"name": name})
+    write_targets(tmp_path, "a", "b", defaults={"seed_budget": 3})
+    seen = 0
+
+    def dies(event: Any, envelope: Any) -> None:
+        nonlocal seen
+        seen += event.type.startswith(("Night", "Target"))
+        if seen == survives:
+            raise Killed
+
+    request = NightRequest(
+        targets=tmp_path / "targets.yaml", store=str(tmp_path / "store"), out_dir=tmp_path / "out"
+    )
+    if survives < 7:
+        with pytest.raises(Killed):
+            run_night(request, stage=but_export, listeners=[dies], clock=lambda: at(1))
+    done = run_night(request, stage=but_export, clock=lambda: at(1, 4))
+    assert done.night.finished is not None
+    assert {d.outcome for d in done.night.decided.values()} == {"first"}
+    runs = [run.run_id for run in list_runs(store_in(tmp_path))]
+    assert sorted(runs) == sorted(d.run for d in done.night.decided.values() if d.run)
+    taken = [
+        record.event.target
+        for record in EventLog.open(store_in(tmp_path).nights, done.night.night_id).iterate()
+        if isinstance(record.event, TargetTaken)
+    ]
+    assert sorted(set(taken)) == ["a", "b"]
+    assert verify_night(store_in(tmp_path), done.night.night_id).ok
+
+
+def test_a_search_that_was_cut_off_is_taken_up_in_its_own_run(tmp_path: Path):
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a")
+
+    def dies(event: Any, envelope: Any) -> None:
+        if isinstance(event, TrialScored):
+            raise KeyboardInterrupt
+
+    request = NightRequest(
+        targets=tmp_path / "targets.yaml", store=str(tmp_path / "store"), out_dir=tmp_path / "out"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_night(request, stage=but_export, listeners=[dies], clock=lambda: at(1))
+    (cut,) = list_runs(store_in(tmp_path))
+    assert cut.status == "interrupted"
+    decided = only(night(tmp_path, at(1, 5), stage=but_export))
+    assert decided.run == cut.run_id
+    (whole,) = list_runs(store_in(tmp_path))
+    assert whole.status == "finished"
+
+
+def test_a_night_cut_off_before_the_next_slot_is_superseded_by_it(tuned: Path):
+    def dies(event: Any, envelope: Any) -> None:
+        raise Killed
+
+    request = NightRequest(
+        targets=tuned / "targets.yaml", store=str(tuned / "store"), out_dir=tuned / "out"
+    )
+    with pytest.raises(Killed):
+        run_night(request, listeners=[dies], clock=lambda: at(2))
+    done = night(tuned, at(3))
+    assert only(done).outcome == "kept"
+    before = done.night.started.before
+    assert before is not None
+    old = read_night(store_in(tuned), before)
+    assert old.abandoned is not None
+    assert old.abandoned.slot == done.night.started.slot
+    assert verify_night(store_in(tuned), before).ok
+
+
+def test_a_night_that_is_being_done_is_left_to_whoever_does_it(tuned: Path):
+    done = night(tuned, at(2))
+    other = EventLog.create(store_in(tuned).nights, "20260303t020000-not-ours")
+    other.append([(done.night.started.model_copy(update={"slot": at(3, 2)}), None, None)], 0)
+    with pytest.raises(RunLocked):
+        night(tuned, at(4))
+    other.close()
+    assert not night(tuned, at(4)).already
+
+
+def test_a_better_recipe_that_somebody_found_meanwhile_is_taken_over(tmp_path: Path):
+    """Same signature and same search, by hand, and it looked further."""
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"seed_budget": 7})
+    night(tmp_path, at(1), stage=but_export)
+    (first,) = list_runs(store_in(tmp_path))
+    better = fork(
+        ForkRequest(
+            run=first.run_id,
+            store=str(tmp_path / "store"),
+            out_dir=tmp_path / "by-hand",
+            settings=("search.budget.seed_budget=12",),
+        ),
+        stage=but_export,
+    )
+    found = EventLog.open(store_in(tmp_path), better).state().best
+    assert found is not None
+    assert found.score is not None
+    assert first.best_tokens_per_s_per_gpu is not None
+    assert found.score > first.best_tokens_per_s_per_gpu
+    decided = only(night(tmp_path, at(2)))
+    assert decided.outcome == "better known"
+    assert decided.after is not None
+    assert decided.after.run_id == better
+    assert only(night(tmp_path, at(3))).outcome == "kept"
+
+
+def test_a_score_that_moved_though_nothing_did_is_an_alarm(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+):
+    score = Full.score
+
+    def slower(self: Full, trial: Any) -> Any:
+        found = score(self, trial)
+        speed = found.tokens_per_s_per_gpu
+        return found.model_copy(update={"tokens_per_s_per_gpu": speed and speed * 0.9})
+
+    monkeypatch.setattr(Full, "score", slower)
+    done = night(tuned, at(2))
+    (finding,) = findings(done.night)
+    assert finding.decided.outcome == "drifted"
+    assert finding.regressed
+    assert any("refold invalidate" in line for line in details(finding))
+
+
+def test_a_target_that_stopped_fitting_is_a_regression_and_not_searched_every_night(tuned: Path):
+    small = {"optimization": {"memory_safety_margin": 0.95}}
+    write_target(tuned / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0, **small)
+    (finding,) = findings(night(tuned, at(2), stage=but_export).night)
+    assert finding.decided.after is None
+    assert finding.regressed
+    runs = len(list_runs(store_in(tuned)))
+    decided = only(night(tuned, at(3)))
+    assert decided.outcome == "kept"
+    assert decided.notes == ("nothing legal fits, as before",)
+    assert len(list_runs(store_in(tuned))) == runs
+    write_target(tuned / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0)
+    decided = only(night(tuned, at(4), stage=but_export))
+    assert decided.after is not None
+    assert decided.before is not None
+
+
+def test_the_first_night_starts_from_what_was_tuned_by_hand(tuned: Path):
+    write_targets(tuned, "mixtral", name="another file")
+    decided = only(night(tuned, at(1)))
+    assert decided.outcome == "kept"
+    assert decided.run is None
+
+
+def test_a_run_that_is_gone_is_searched_anew_and_said(tuned: Path):
+    (run,) = list_runs(store_in(tuned))
+    (tuned / "store" / "heads" / f"{run.run_id}.json").unlink()
+    for segment in (tuned / "store" / "runs" / f"run_id={run.run_id}" / "events").iterdir():
+        segment.unlink()
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=0.9)
+    decided = only(night(tuned, at(2), stage=but_export))
+    assert decided.outcome == "re-tuned"
+    assert any("is gone" in note for note in decided.notes)
+    assert decided.after is not None
+
+
+def test_the_report_comes_back_from_the_log_byte_for_byte(tuned: Path):
+    from tasks.nightly.report import write_report
+
+    done = night(tuned, at(2))
+    for name in ("report.md", "report.json"):
+        written = (tuned / "out" / name).read_bytes()
+        write_report(read_night(store_in(tuned), done.night.night_id), tuned / "again")
+        assert (tuned / "again" / name).read_bytes() == written
+
+
+def test_a_night_in_a_bucket_is_the_same(tuned: Path, s3_store: str):
+    write_target(tuned / "mixtral", hipblaslt=BEFORE, gemm_fp8=1.0)
+    assert only(night(tuned, at(1), store=s3_store, stage=but_export)).outcome == "first"
+    assert only(night(tuned, at(2), store=s3_store)).outcome == "kept"
+    assert night(tuned, at(2, 9), store=s3_store).already
+
+
+def test_a_changed_night_does_not_verify(tuned: Path):
+    done = night(tuned, at(2))
+    (segment,) = (
+        tuned / "store" / "nights" / "runs" / f"run_id={done.night.night_id}" / "events"
+    ).iterdir()
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    assert not verify_night(store_in(tuned), done.night.night_id).ok
+
+
+def test_a_targets_file_that_is_wrong_is_the_users_to_mend(tmp_path: Path):
+    with pytest.raises(UserError, match="no such file"):
+        night(tmp_path, at(1))
