@@ -13,7 +13,10 @@ from schemas.comparison import Comparison
 from schemas.evaluation import Evaluation
 from schemas.gpu import GpuProfile
 from schemas.lineage import Lineage, TrialStory
+from schemas.model import FrozenModel
+from schemas.night import TargetDecided
 from schemas.search import AxisToggles, BenchmarkHost, Budget, LlmSettings
+from schemas.targets import TargetEntry, TargetSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODEL_OF_SECTION: dict[str, type[BaseModel]] = {
@@ -56,6 +59,13 @@ def test_table_states_the_defaults(section: str) -> None:
         is_word = field.default is None or isinstance(field.default, bool)
         stated = words[field.default] if is_word else str(field.default)
         assert rows(section)[name] == stated, name
+
+
+@pytest.mark.parametrize("model", [TargetEntry, TargetSettings, TargetDecided])
+def test_the_page_names_every_field_of_a_night(model: type[FrozenModel]) -> None:
+    page = (DOCS / "formats.md").read_text()
+    for name in model.model_fields.keys() - {"type", "signature", "search"}:
+        assert f"`{name}`" in page, name
 
 
 def test_command_line_page_has_every_verb() -> None:
