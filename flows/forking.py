@@ -75,6 +75,8 @@ def _changed_inputs(inputs: Inputs, request: ForkRequest) -> Inputs:
     inputs = with_settings(inputs, request.settings)
     if request.llm is not None:
         inputs = with_model(inputs, request.llm)
+    elif request.ask_configured and inputs.search.llm is None:
+        inputs = with_model(inputs, None)
     if request.seed_only:
         inputs = replace(inputs, search=inputs.search.model_copy(update={"llm": None}))
     if request.seed_budget is not None:

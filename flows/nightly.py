@@ -19,7 +19,7 @@ from flows.retuning import Retuning
 from flows.stages import Stage, in_process
 from flows.terminal import say
 from projection import PROJECTION_VERSION
-from schemas.errors import RunNotFound
+from schemas.errors import LogError, RunLocked, RunNotFound
 from schemas.events import Event
 from schemas.night import (
     NightAbandoned,
@@ -31,7 +31,7 @@ from storage import Entry, EventLog, Store
 from storage.nights import Night, fold_night, night_id, past_of, read_night
 from storage.run_ids import now_utc
 from tasks.nightly.judge import Due, failed, judge_targets
-from tasks.nightly.report import write_report
+from tasks.nightly.report import has_report, write_report
 from tasks.nightly.slots import due_slot, slot_named, slots_between
 from tasks.nightly.standing import KnownRuns
 from tasks.nightly.targets import Targets, folder_of, read_targets
@@ -71,15 +71,24 @@ def run_night(
     out_dir = request.out_dir or DEFAULT_OUT_DIR / folder_of(asked.name)
     known = _known_night(store, night)
     if known is not None and known.over:
-        return Done(known, out_dir, already=True)
-    with shielded() as shield, _opened(store, asked, slot, known) as log:
+        return _over(known, out_dir)
+    with shielded() as shield, _opened(store, asked, slot, night) as log:
         ours = _NightLog(log, shield, listeners)
-        if known is None:
+        if log.next_seq == 0:
             ours.record(_started(store, asked, slot))
+        elif (known := ours.night).over:  # whoever did it ended while we waited for the log
+            return _over(known, out_dir)
         _do(ours, store, Retuning(store, out_dir, stage, listeners))
         done = ours.night
     stage("report", write_report, done, out_dir)
     return Done(done, out_dir, already=False)
+
+
+def _over(night: Night, out_dir: Path) -> Done:
+    """A night that was done before; its report is written, if whoever did it could not."""
+    if not has_report(night, out_dir):
+        write_report(night, out_dir)
+    return Done(night, out_dir, already=True)
 
 
 def slot_of(request: NightRequest, asked: Targets, now: datetime) -> datetime:
@@ -123,11 +132,11 @@ def _known_night(store: Store, night: str) -> Night | None:
         return None
 
 
-def _opened(store: Store, asked: Targets, slot: datetime, known: Night | None) -> EventLog:
+def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLog:
     """The night's log, held: nobody else does this night, nor an earlier one of its name."""
-    if known is not None:
-        log = EventLog.open(store.nights, known.night_id, writing=True)
-        say(f"night {known.night_id} was cut off: {len(known.decided)} targets were decided")
+    if night in store.nights.run_ids():
+        log = EventLog.open(store.nights, night, writing=True)
+        say(f"night {night} was begun before: going on with it")
         return log
     last = past_of(store, asked.name, slot, ()).last
     if last is not None and not last.over:
@@ -135,7 +144,12 @@ def _opened(store: Store, asked: Targets, slot: datetime, known: Night | None) -
         with EventLog.open(store.nights, last.night_id, writing=True) as log:
             _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
         say(f"night {last.night_id} was cut off: this one takes its place")
-    return EventLog.create(store.nights, night_id(asked.spec, slot))
+    try:
+        return EventLog.create(store.nights, night)
+    except RunLocked:
+        raise
+    except LogError:  # somebody began it a moment ago
+        return EventLog.open(store.nights, night, writing=True)
 
 
 def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:

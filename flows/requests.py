@@ -65,6 +65,8 @@ class ForkRequest(FrozenModel):
     """The language model to ask from there on; None: the parent's, if it has one."""
     seed_only: bool = False
     """No rounds of a language model from there on."""
+    ask_configured: bool = False
+    """Ask the configured language model, if there is one, also where the parent asked none."""
     carry: int | None = Field(default=None, ge=1)
     """Where the parent's scores do not stand: how many of its candidates, the best first, are asked
     again; None: all."""

@@ -143,6 +143,7 @@ def _continuation(
         seed_budget=target.seed_budget,
         seed_only=target.seed_only,
         llm=target.llm,
+        ask_configured=not target.seed_only,
         carry=target.top_k,
         run_id=taken.run,
     )

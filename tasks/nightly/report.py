@@ -300,6 +300,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
+def has_report(night: Night, out_dir: Path) -> bool:
+    """Whether the report of this night was written there, as of its last event."""
+    return _kept(out_dir, night, REPORT).is_file()
+
+
 def write_report(night: Night, out_dir: Path) -> Path:
     """The report, as `report.md` and `report.json`, and kept by the night's name below `history/`.
 
@@ -307,10 +312,14 @@ def write_report(night: Night, out_dir: Path) -> Path:
         UserError: the folder cannot be written.
     """
     texts: Mapping[str, str] = {
-        REPORT: markdown(night),
         REPORT_JSON: json.dumps(as_json(night), indent=2, ensure_ascii=False) + "\n",
+        REPORT: markdown(night),
     }
     for name, text in texts.items():
-        write_file(out_dir / name, text.encode())
-        write_file(out_dir / "history" / f"{night.night_id}{Path(name).suffix}", text.encode())
+        write_file(out_dir / name, text)
+        write_file(_kept(out_dir, night, name), text)
     return out_dir / REPORT
+
+
+def _kept(out_dir: Path, night: Night, name: str) -> Path:
+    return out_dir / "history" / f"{night.night_id}{Path(name).suffix}"

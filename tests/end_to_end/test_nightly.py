@@ -1,5 +1,7 @@
 """Nights as somebody sees them in the morning: what changed is tuned again, the rest looked at."""
 
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from tests.end_to_end.nights import (
     write_target,
     write_targets,
 )
+from tests.flows.command import command_line, environment
 
 
 @pytest.fixture
@@ -340,6 +343,40 @@ def test_a_night_that_is_being_done_is_left_to_whoever_does_it(tuned: Path):
         night(tuned, at(4))
     other.close()
     assert not night(tuned, at(4)).already
+
+
+def test_a_slot_fired_by_several_processes_at_once_is_done_once(tmp_path: Path):
+    for name in ("a", "b"):
+        write_target(tmp_path / name, target_cluster={"name": name})
+    write_targets(tmp_path, "a", "b", defaults={"seed_budget": 3})
+    arguments = ("nightly", "targets.yaml", "--store", "store", "--slot", "2026-03-01T02:00")
+    fired = [
+        subprocess.Popen(
+            command_line(*arguments, "--no-prefect", "--out-dir", "out"),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    said = [process.communicate(timeout=300) for process in fired]
+    codes = [process.returncode for process in fired]
+    assert 0 in codes, said
+    assert set(codes) <= {0, 4}, said
+    (name,) = store_in(tmp_path).nights.run_ids()
+    assert read_night(store_in(tmp_path), name).finished is not None
+    assert len(list_runs(store_in(tmp_path))) == 2
+
+
+def test_a_report_that_was_not_written_is_written_by_the_next_fire(tuned: Path):
+    done = night(tuned, at(2))
+    written = (tuned / "out" / "report.md").read_bytes()
+    shutil.rmtree(tuned / "out")
+    assert night(tuned, at(2)).already
+    assert (tuned / "out" / "report.md").read_bytes() == written
+    assert done.night.finished is not None
 
 
 def test_a_better_recipe_that_somebody_found_meanwhile_is_taken_over(tmp_path: Path):
