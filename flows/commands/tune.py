@@ -75,6 +75,10 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
     ] = False,
+    recall: Annotated[
+        bool,
+        typer.Option("--recall/--no-recall", help="Begin with the best known recipe, if any."),
+    ] = True,
     seed_budget: Annotated[
         int | None, typer.Option(min=1, help="Seed candidates at most.", show_default="12")
     ] = None,
@@ -115,6 +119,7 @@ def tune(
         seed_budget=seed_budget,
         seed_only=seed_only,
         llm=llm,
+        recall=recall,
         resume=resume,
     )
     run_search(request, prefect=prefect, as_json=as_json)
