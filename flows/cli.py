@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.commands import (
+    best,
     calibrate,
     collective,
     diff,
@@ -75,6 +76,7 @@ for register in (
     inputs,
     project,
     runs,
+    best,
     replay,
     lineage,
     diff,

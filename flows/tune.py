@@ -89,8 +89,8 @@ def _recalled(store: Store, inputs: Inputs) -> RecipeRecalled | None:
         say(f"warning: the best known recipe is looked for without what cannot be read: {line}")
     if recalled is not None:
         say(
-            f"known best: trial {recalled.trial} of run {recalled.run},"
-            f" {recalled.tokens_per_s_per_gpu:,.0f} tokens/s/GPU; the seeds begin with it"
+            f"known best: {recalled.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, trial"
+            f" {recalled.trial} of run {recalled.run}; seeded first"
         )
     return recalled
 

@@ -65,6 +65,8 @@ class Known(NamedTuple):
     """Of that run."""
     model: str | None
     """The language model whose call proposed it; None: a rule did."""
+    is_recipe: bool
+    """It is the best of its run."""
     tokens_per_s_per_gpu: float
     scored_at: datetime
     found_wrong: FoundWrong | None
@@ -138,6 +140,7 @@ class KnownRecipes:
             trial=trial,
             spec=state.spec,
             model=None if call is None else state.calls[call].event.model,
+            is_recipe=state.incumbent == trial.number,
             tokens_per_s_per_gpu=score,
             scored_at=decided_at,
             found_wrong=self._found_wrong(trial.proposed.trial_id, decided_at),

@@ -11,6 +11,7 @@ from flows.options import (
     MemoryRegime,
     ModelPath,
     RunId,
+    SearchMode,
     StoreOption,
     examples,
     place,
@@ -54,13 +55,7 @@ def tune(
     workload: Annotated[Path, typer.Option(help="Primus pretrain YAML.", show_default=False)],
     target_cluster: Annotated[Path, typer.Option(help="Target-cluster YAML.", show_default=False)],
     out_dir: OutDir = None,
-    mode: Annotated[
-        Literal["dry", "memory-real", "full"] | None,
-        typer.Option(
-            help="dry: everything made up; memory-real: projected memory, made-up time.",
-            show_default="full",
-        ),
-    ] = None,
+    mode: SearchMode = None,
     profiling_mode: Annotated[
         Literal["simulate", "benchmark", "both"],
         typer.Option(help="simulate: no GPU. benchmark and both are not in this version."),
