@@ -185,7 +185,7 @@ def _place(known: Known) -> dict[str, Any]:
 
 
 def age(then: datetime, now: datetime) -> str:
-    """`3 days ago`: in the largest unit of which there are two; `just now` also by a clock ahead."""
+    """`3 days ago`, in the largest unit of which there are two; a clock ahead says `just now`."""
     seconds = (now - then).total_seconds()
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
