@@ -70,10 +70,9 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
     ] = False,
-    recall: Annotated[
-        bool,
-        typer.Option("--recall/--no-recall", help="Begin with the best known recipe, if any."),
-    ] = True,
+    no_recall: Annotated[
+        bool, typer.Option("--no-recall", help="Don't begin with the best known recipe.")
+    ] = False,
     seed_budget: Annotated[
         int | None, typer.Option(min=1, help="Seed candidates at most.", show_default="12")
     ] = None,
@@ -114,7 +113,7 @@ def tune(
         seed_budget=seed_budget,
         seed_only=seed_only,
         llm=llm,
-        recall=recall,
+        recall=not no_recall,
         resume=resume,
     )
     run_search(request, prefect=prefect, as_json=as_json)
