@@ -1,4 +1,4 @@
-"""Cost of the event log: durable appends, fold, verification, the listing of runs.
+"""Cost of the event log: appends, fold, verification, listing, the best known recipe.
 
     python -m benchmarks.store [--events 100000] [--appends 500] [--runs 1000] [--folder DIR]
 
@@ -15,12 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.event_logs import entries, mix, searched, write_long_log
-from storage import EventLog, State, fresh_run_id, list_runs, verify
+from benchmarks.event_logs import CLUSTER, WORKLOAD, entries, mix, searched, write_long_log
+from storage import EventLog, State, Store, fresh_run_id, list_runs, verify
+from tasks.inputs import resolve_pair
+from tasks.recall import recall
 
 Result = TypeVar("Result")
 REFOLD = (sys.executable, "-c", "from flows.cli import main; main()")
@@ -112,6 +115,21 @@ def measure_listing(root: Path, state: State, runs: int) -> None:
     )
 
 
+def measure_recipes(root: Path) -> None:
+    """The best known recipe of the runs `measure_listing` has made: all asked one question."""
+    inputs = resolve_pair(WORKLOAD, CLUSTER)
+    timed("looking up the best known recipe", lambda: recall(Store.at(root), inputs), attempts=5)
+    search = inputs.search.model_copy(update={"pinned": {"mbs": 4}})
+    nothing = replace(inputs, search=search)
+    timed("the same where none is allowed", lambda: recall(Store.at(root), nothing), attempts=2)
+    command = (*REFOLD, "best", str(WORKLOAD), str(CLUSTER), "--store", str(root), "--json")
+    timed(
+        "`refold best` over them, start-up included",
+        lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL),
+        attempts=5,
+    )
+
+
 def megabytes(root: Path) -> float:
     return sum(path.stat().st_size for path in root.rglob("*.parquet")) / 1e6
 
@@ -142,6 +160,7 @@ def main() -> None:
         run_id = write_long_log(source, root / "long", arguments.events)
         measure_reads(root / "long", run_id)
         measure_listing(root / "many", state, arguments.runs)
+        measure_recipes(root / "many")
 
 
 if __name__ == "__main__":

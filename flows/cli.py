@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.commands import (
+    best,
     calibrate,
     collective,
     diff,
@@ -79,6 +80,7 @@ for register in (
     inputs,
     project,
     runs,
+    best,
     replay,
     lineage,
     diff,

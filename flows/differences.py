@@ -38,7 +38,11 @@ class Difference(NamedTuple):
     @property
     def words(self) -> str:
         """`search.budget.max_perf_calls: 30 → 60`."""
-        return f"{self.path}: {_short(self.before)} → {_short(self.after)}"
+        return self.within(_LONGEST_VALUE)
+
+    def within(self, longest: int) -> str:
+        """`words`, with at most so many characters of a value."""
+        return f"{self.path}: {_short(self.before, longest)} → {_short(self.after, longest)}"
 
     @property
     def setting(self) -> str:
@@ -163,7 +167,7 @@ def _plain(model: FrozenModel) -> Any:
     return model.model_dump(mode="json")
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, longest: int) -> str:
     """`value` on one line, not all of a long one."""
     text = " ".join(str(value).split())
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

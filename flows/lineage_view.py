@@ -96,6 +96,11 @@ def _print_proposal(trial: "TrialStory") -> None:
     )
     by = f"rule {trial.rule}" if trial.call is None else f"rule {trial.rule}, the call below"
     _say("", f"by {by}: {trial.why}")
+    if trial.recalled_from is not None:
+        origin = trial.recalled_from
+        when = f"scored {origin.scored_at:%Y-%m-%d %H:%M:%S} UTC"
+        _say("recalled", f"from trial #{origin.trial} of run {origin.run_id}, {when};")
+        _say("", f"refold lineage {origin.run_id} --trial {origin.trial} says why that one")
     asked = trial.requested.model_dump(exclude_none=True)
     _say("asked", _pairs(asked.items()) or "nothing: the workload as it is")
     changed = [f"{k} {_short(a)} → {_short(b)}" for k, (a, b) in trial.changed.items()]

@@ -17,7 +17,7 @@ from flows.terminal import say
 from projection import PROJECTION_VERSION
 from schemas.cluster import Cluster
 from schemas.errors import LogError, SpecChanged, UserError
-from schemas.events import RunResumed, RunStarted
+from schemas.events import RecipeRecalled, RunResumed, RunStarted
 from schemas.search import LlmPlan
 from schemas.workload import Workload
 from storage import Entry, EventLog, RunSummary, Store, fresh_run_id, list_runs
@@ -57,9 +57,16 @@ class Watch:
 
 
 def start_run(
-    store: Store, inputs: Inputs, out_dir: Path, watch: Watch, run_id: str | None = None
+    store: Store,
+    inputs: Inputs,
+    out_dir: Path,
+    watch: Watch,
+    *,
+    run_id: str | None = None,
+    recalled: RecipeRecalled | None = None,
 ) -> Ledger:
-    """A new run, begun: RunStarted is on disk. `run_id` is its name; None: a fresh one.
+    """A new run, begun: RunStarted is on disk, and with it what is `recalled`. `run_id` is its
+    name; None: a fresh one.
 
     Raises:
         LogError: it could not be.
@@ -67,7 +74,10 @@ def start_run(
     log = EventLog.create(store, run_id or fresh_run_id(), secrets=inputs.secrets())
     ledger = Ledger(log, watch.shield, listeners=watch.listeners)
     try:
-        ledger.record(Entry(spec_of(log, inputs, out_dir)))
+        begun = [Entry(spec_of(log, inputs, out_dir))]
+        if recalled is not None:
+            begun.append(Entry(recalled))
+        ledger.record(*begun)
     except BaseException:
         log.close()
         raise

@@ -79,6 +79,14 @@ GemmBackend = Annotated[
     Literal["auto", "origami", "tile"],
     typer.Option(help="Model behind GEMM times; auto: Origami on AMD when installed, else tile."),
 ]
+SearchMode = Annotated[
+    Literal["dry", "memory-real", "full"] | None,
+    typer.Option(
+        "--mode",
+        help="dry: everything made up; memory-real: projected memory, made-up time.",
+        show_default="full",
+    ),
+]
 MemoryRegime = Annotated[
     Literal["config", "paper"],
     typer.Option(help="Bytes per parameter: the workload's own precision, or the paper's."),

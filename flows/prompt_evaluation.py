@@ -22,7 +22,7 @@ from schemas.model import FrozenModel
 from schemas.search import LlmPlan, LlmSettings
 from storage import EventLog, State, Store, list_runs
 from tasks.inputs import Inputs
-from tasks.known_evaluations import SOURCES, known_evaluations
+from tasks.known_evaluations import known_evaluations
 from tasks.llm.choice import choose
 from tasks.llm.decisions import Decision, planner_decisions
 from tasks.llm.engine import Tape, TapedEngine, live_model
@@ -181,7 +181,7 @@ def _answer(log: EventLog, decision: Decision) -> Callable[[], bytes] | None:
 def best_known(store: Store, end: State, inputs: Inputs) -> float | None:
     """Tokens/s/GPU of the best trial of `end`'s signature in any readable run of the store, as the
     same question: same kind of oracle, memory regime and cap."""
-    question = (SOURCES[inputs.search.mode], inputs.search.memory_regime, inputs.cluster.cap_gb)
+    question = (inputs.search.source, inputs.search.memory_regime, inputs.cluster.cap_gb)
     states = [end] + [
         EventLog.open(store, run.run_id).state()
         for run in list_runs(store)

@@ -16,6 +16,7 @@ from schemas.events import (
     Event,
     LLMCalled,
     NoteTaken,
+    RecipeRecalled,
     RunInterrupted,
     RunResumed,
     TailRecovered,
@@ -33,8 +34,9 @@ from tasks.score import Scored
 
 Returned = TypeVar("Returned")
 
-_PROCESS_EVENTS = (RunResumed, RunInterrupted, TailRecovered, TrialInvalidated)
-"""What processes and people did to the run: recorded, and nothing a search decides."""
+_PROCESS_EVENTS = (RunResumed, RunInterrupted, TailRecovered, TrialInvalidated, RecipeRecalled)
+"""What processes and people did to the run, and what other runs told it: recorded, and nothing a
+search decides."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _ALWAYS = datetime.max.replace(tzinfo=UTC)
 

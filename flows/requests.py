@@ -27,6 +27,8 @@ class TuneRequest(FrozenModel):
     """No rounds of a language model."""
     llm: str | None = None
     """The language model to ask; None: the configured one, if any."""
+    recall: bool = True
+    """Begin with the best known recipe of the store, if there is one."""
     resume: bool = False
     """Continue the newest unfinished run with the same spec instead of starting one."""
     run_id: str | None = None

@@ -16,7 +16,7 @@ from schemas.night import Moved, Standing, TargetDecided, TargetTaken
 from storage import EventLog, Store, fresh_run_id
 from storage.extent import has_begun
 from tasks.nightly.judge import Due
-from tasks.nightly.standing import scored_again, search_hash, standing_of
+from tasks.nightly.standing import recipe_of, scored_again, search_hash
 from tasks.nightly.targets import folder_of
 
 _MOST_MOVED = 60
@@ -71,7 +71,7 @@ class Retuning:
     def _decision(self, due: Due, taken: TargetTaken) -> TargetDecided:
         """What a run came to, beside the recipe so far."""
         state = EventLog.open(self.store, taken.run).state()
-        after = None if state.best is None else standing_of(state, state.best)
+        after = recipe_of(state)
         again, why = None, None
         moved: tuple[Moved, ...] = ()
         notes = [] if state.finished is None else list(state.finished.binding_constraints)

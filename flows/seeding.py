@@ -7,12 +7,17 @@ from flows.deciding import decide, entry, finish_round, give_up, proposal
 from flows.ledger import Recorder
 from flows.stages import Stage
 from schemas.errors import SpecChanged
-from schemas.events import Event, NoteTaken, RoundStarted
+from schemas.events import Event, NoteTaken, RecipeRecalled, RoundStarted
 from schemas.trial import Candidate
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
 from storage.state import Trial
-from tasks.carry import CARRIED, with_carried
+from tasks.carry import (
+    BESIDE_THE_BUDGET,
+    carried_candidates,
+    recalled_candidates,
+    with_known,
+)
 from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
 from tasks.seed_batch import NumberedTrial, seed_batch
@@ -41,7 +46,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
         LogError: the log cannot be written.
     """
     state = ledger.state
-    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried)
+    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried, state.recalled)
     if state.open_round is None and state.rounds and not _has_work(state, plan):
         return
     _open_round(ledger, plan, notes)
@@ -75,11 +80,11 @@ def _open_round(ledger: Recorder, plan: Sequence[NumberedTrial], notes: Sequence
 
 
 def _affordable(state: State, plan: Sequence[NumberedTrial]) -> Sequence[NumberedTrial]:
-    """The seeds the budget reaches to, and those a fork's parent proposed beyond it. What a fork
-    carries over, and what another's verdict settled unasked, count for none."""
+    """The seeds the budget reaches to, and those a fork's parent proposed beyond it. The best known
+    recipe, what a fork carries over, and what another's verdict settled unasked, count for none."""
     seeds = state.spec.search.budget.seed_budget
-    carried = sum(seed.candidate.rule == CARRIED for seed in plan)
-    return plan[: max(seeds + carried + _implied(state), len(_proposed(state)))]
+    beside = sum(seed.candidate.rule in BESIDE_THE_BUDGET for seed in plan)
+    return plan[: max(seeds + beside + _implied(state), len(_proposed(state)))]
 
 
 def _proposed(state: State) -> list[int]:
@@ -101,12 +106,13 @@ def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
 
 
 def _plan_seeds(
-    inputs: Inputs, carried: Sequence[Trial]
+    inputs: Inputs, carried: Sequence[Trial], recalled: RecipeRecalled | None
 ) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
-    """The seeds in the order of the budget, after what a fork carries over; and what is to be noted
-    of those that were refused."""
+    """The seeds in the order of the budget, after the best known recipe and what a fork carries
+    over; and what is to be noted of those that were refused."""
     plan = plan_seeds(inputs.workload, inputs.cluster, inputs.search)
-    seeds = with_carried(order_for_budget(plan.candidates), carried, inputs.workload)
+    known = [*recalled_candidates(recalled), *carried_candidates(carried)]
+    seeds = with_known(order_for_budget(plan.candidates), known, inputs.workload)
     return seed_batch(seeds, inputs.workload), skipped_notes(plan)
 
 

@@ -39,12 +39,13 @@ from flows.stages import Stage, in_process
 from flows.terminal import say
 from projection.legality import LegalSpace, derive_axes
 from schemas.errors import LogError
-from schemas.events import AxesDerived, RunFinished, RunInterrupted
+from schemas.events import AxesDerived, RecipeRecalled, RunFinished, RunInterrupted
 from schemas.search import LlmPlan
 from storage import Entry, State, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
+from tasks.recall import recall
 from tasks.seed_plan.pins import refuse_impossible_pins
 
 
@@ -75,9 +76,26 @@ def tune(
         with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
-            with start_run(store, inputs, out_dir, watch, request.run_id) as ledger:
+            recalled = _recalled(store, inputs) if request.recall else None
+            begun = start_run(
+                store, inputs, out_dir, watch, run_id=request.run_id, recalled=recalled
+            )
+            with begun as ledger:
                 search_to_the_end(ledger, inputs, store, out_dir, stage)
             return ledger.run_id
+
+
+def _recalled(store: Store, inputs: Inputs) -> RecipeRecalled | None:
+    """The best known recipe, looked up and said. After this the run's own record has it."""
+    recalled, unread = recall(store, inputs)
+    for line in unread:
+        say(f"warning: the best known recipe is looked for without what cannot be read: {line}")
+    if recalled is not None:
+        say(
+            f"known best: {recalled.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, trial"
+            f" {recalled.trial} of run {recalled.run}; seeded first"
+        )
+    return recalled
 
 
 def resume(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from schemas.evaluation import Evaluation, SignatureHashes
+from schemas.evaluation import Evaluation, Provenance, SignatureHashes
 from schemas.legality import LegalAxes
 from schemas.model import FrozenModel
 from schemas.night import (
@@ -71,6 +71,26 @@ class RunForked(FrozenModel):
     carry: int | None = Field(default=None, ge=1)
     """Where scores do not stand: of the parent's candidates, only the best this many are asked
     again; None: all of them."""
+
+
+class RecipeRecalled(FrozenModel):
+    """The best known recipe was looked up in the store, for the seed plan to begin with.
+
+    Recorded with RunStarted, as one batch: no run has the one and lacks the other by accident, and
+    nobody needs to look again.
+    """
+
+    type: Literal["RecipeRecalled"] = "RecipeRecalled"
+    run: str
+    """The run that scored it."""
+    trial: int = Field(ge=0)
+    """Its number there."""
+    trial_id: str
+    requested: TrialConfig
+    """As this run's workload has to be asked for it: that run's may have been another file."""
+    tokens_per_s_per_gpu: float
+    provenance: Provenance
+    scored_at: datetime
 
 
 class AxesDerived(FrozenModel):
@@ -257,6 +277,7 @@ class RunFinished(FrozenModel):
 Event = Annotated[
     RunStarted
     | RunForked
+    | RecipeRecalled
     | AxesDerived
     | RoundStarted
     | TrialProposed

@@ -109,6 +109,15 @@ class Correction(FrozenModel):
     """False: another run of the store says so, or one above after the two had parted."""
 
 
+class Recalled(FrozenModel):
+    """The trial of another run that a search began with, as the best known then."""
+
+    run_id: str
+    trial: int
+    tokens_per_s_per_gpu: float
+    scored_at: datetime
+
+
 class TrialStory(FrozenModel):
     """Who proposed a trial and why, and what became of it."""
 
@@ -136,6 +145,8 @@ class TrialStory(FrozenModel):
     corrections: tuple[Correction, ...]
     carried_from: "TrialStory | None"
     """The trial of the run above that a fork proposed again."""
+    recalled_from: Recalled | None
+    """The trial of another run that was recalled as the best known."""
 
 
 class Competitor(FrozenModel):

@@ -4,12 +4,16 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
+from schemas.evaluation import Source
 from schemas.legality import AxisValue
 from schemas.model import FrozenModel
 
 Mode = Literal["dry", "memory-real", "full"]
 ProfilingMode = Literal["simulate", "benchmark", "both"]
 MemoryRegime = Literal["config", "paper"]
+
+SOURCES: dict[Mode, Source] = {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
+"""What an evaluation of each mode calls its source."""
 
 
 class Budget(FrozenModel):
@@ -89,6 +93,11 @@ class SearchSpec(FrozenModel):
     proposer: Literal["seed", "llm", "exhaustive", "tpe", "random"] = "seed"
     llm: LlmPlan | None = None
     """Who proposes after the seeds; None: nobody."""
+
+    @property
+    def source(self) -> Source:
+        """What the search's scores call their source."""
+        return SOURCES[self.mode]
 
 
 class BenchmarkHost(FrozenModel):

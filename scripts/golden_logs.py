@@ -52,7 +52,7 @@ from storage import Entry, EventLog, State, Store
 from storage.codec import event_types
 from storage.layout import events_prefix
 from storage.nights import Night, night_id, read_night
-from tasks.nightly.standing import standing_of
+from tasks.nightly.standing import recipe_of
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "storage" / "golden"
 
@@ -276,8 +276,7 @@ def _nights(folder: Path, run_id: str) -> None:
     """One that was cut off, and one that searched, kept and failed."""
     store = Store.at(folder)
     state = EventLog.open(store, run_id).state()
-    assert state.best is not None
-    found = standing_of(state, state.best)
+    found = recipe_of(state)
     targets = tuple(
         Target(name=name, workload=Path("workload.yaml"), target_cluster=Path("cluster.yaml"))
         for name in ("searched", "kept", "failed")

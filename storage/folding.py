@@ -16,6 +16,7 @@ from schemas.events import (
     Event,
     LLMCalled,
     NoteTaken,
+    RecipeRecalled,
     RoundFinished,
     RoundStarted,
     RunFinished,
@@ -82,6 +83,7 @@ class _Folder:
     def begin(self) -> None:
         """Nothing of a search is known yet."""
         self.axes: LegalAxes | None = None
+        self.recalled: RecipeRecalled | None = None
         self.rounds: list[Round] = []
         self.trials: dict[int, Trial] = {}
         self.open_trials: dict[int, None] = {}
@@ -110,7 +112,7 @@ class _Folder:
     def on(cls, start: State) -> "_Folder":
         folder = cls(start.run_id, start.spec, start.started_at)
         folder.seq, folder.hash, folder.last_at = start.head_seq, start.head_hash, start.last_at
-        folder.axes = start.axes
+        folder.axes, folder.recalled = start.axes, start.recalled
         folder.rounds = list(start.rounds)
         folder.trials = dict(start.trials)
         folder.open_trials = dict.fromkeys(start.in_flight)
@@ -169,6 +171,7 @@ class _Folder:
             forks=tuple(self.forks),
             earlier_rounds=self.earlier_rounds,
             carried=self.carried,
+            recalled=self.recalled,
         )
 
     def follow(self, envelope: Envelope, event: Event) -> None:
@@ -272,6 +275,13 @@ class _Folder:
 
     def _started_again(self, envelope: Envelope, _: RunStarted) -> None:
         self._impossible(envelope, "starts the run a second time")
+
+    def _recalled(self, envelope: Envelope, event: RecipeRecalled) -> None:
+        if self.axes is not None or self.rounds:
+            self._impossible(envelope, "recalls a recipe after the search has begun")
+        elif self.recalled is not None:
+            self._impossible(envelope, "recalls a recipe a second time")
+        self.recalled = event
 
     def _axes_derived(self, envelope: Envelope, event: AxesDerived) -> None:
         if self.axes is not None:
@@ -414,6 +424,7 @@ class _Folder:
 _STEPS: dict[type[Event], Callable[[_Folder, Envelope, Any], None]] = {
     RunStarted: _Folder._started_again,
     RunForked: _Folder._forked,
+    RecipeRecalled: _Folder._recalled,
     AxesDerived: _Folder._axes_derived,
     RoundStarted: _Folder._round_started,
     TrialProposed: _Folder._proposed,

@@ -41,7 +41,8 @@ def best_per_signature(store: Store | Path) -> "pl.DataFrame":
     `BEST` of the best of them; of equal ones, of the first in the oldest run.
 
     A score counts once, for the run that recorded it: a fork holds only what came after the fork.
-    One that a fork found wrong therefore still stands.
+    One that a fork found wrong therefore still stands here, and so does a mode or memory regime
+    beside another: this is a query for people. `storage.recipes` is what a search asks.
 
     Raises:
         DamagedLog: a segment is empty or not one; the message names it.

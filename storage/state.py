@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from schemas.evaluation import Evaluation
 from schemas.events import (
     LLMCalled,
+    RecipeRecalled,
     RoundFinished,
     RoundStarted,
     RunFinished,
@@ -194,6 +195,8 @@ class State:
     """Rounds known when the run was last forked, or reopened after its end."""
     carried: tuple[Trial, ...] = ()
     """Trials of the parent, as it knew them, whose candidates are to be asked again."""
+    recalled: RecipeRecalled | None = None
+    """The best known recipe, which the seed plan has after the baseline."""
 
     @property
     def open_round(self) -> Round | None:

@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from schemas.evaluation import SignatureHashes
+from pydantic import Field
+
+from schemas.evaluation import SignatureHashes, Source
 from schemas.events import (
     Envelope,
     Event,
@@ -21,7 +23,7 @@ from schemas.events import (
 from schemas.model import FrozenModel
 from storage.ranking import eligible, rank
 
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 """Raised whenever `RunSummary` or `summarise` changes: older cached summaries are then rebuilt."""
 
 _COUNTED: dict[type[Any], str] = {
@@ -48,6 +50,9 @@ class RunSummary(FrozenModel):
     out_dir: str | None = None
     refold_version: str = ""
     signature: SignatureHashes | None = None
+    source: Source | None = None
+    """What was asked: with the signature and the memory regime it says what a score answers."""
+    memory_regime: str | None = None
     started_at: datetime | None = None
     last_at: datetime | None = None
     events: int = 0
@@ -55,9 +60,13 @@ class RunSummary(FrozenModel):
     proposed: int = 0
     rejected: int = 0
     scored: int = 0
+    inherited_scores: int = 0
+    """Of those, the ones a fork has from its parent."""
     best_trial: int | None = None
     best_trial_id: str | None = None
     best_tokens_per_s_per_gpu: float | None = None
+    found_wrong: dict[str, datetime] = Field(default_factory=dict)
+    """Configurations (trial ids) whose score was found wrong, and when."""
     why: str | None = None
     """Why the run finished or was interrupted."""
     problem: str | None = None
@@ -87,6 +96,7 @@ def summarise(summary: RunSummary, envelope: Envelope, event: Event) -> RunSumma
                 "best_trial": event.incumbent,
                 "best_trial_id": event.incumbent_trial_id,
                 "best_tokens_per_s_per_gpu": event.incumbent_tokens_per_s_per_gpu,
+                "found_wrong": {**summary.found_wrong, event.trial_id: envelope.at},
             }
         case RoundStarted():
             update["rounds"] = summary.rounds + 1
@@ -143,6 +153,8 @@ def _spec(spec: RunStarted, envelope: Envelope) -> dict[str, Any]:
         "out_dir": spec.out_dir,
         "refold_version": spec.refold_version,
         "signature": spec.signature,
+        "source": spec.search.source,
+        "memory_regime": spec.search.memory_regime,
         "started_at": envelope.at,
     }
 
@@ -156,10 +168,14 @@ def _fork(summary: RunSummary, envelope: Envelope, event: RunForked) -> dict[str
         "parent_seq": event.parent_seq,
     }
     if event.inherits:
-        return {**changes, "rejected": summary.rejected - len(event.reopened)}
-    counts = ("rounds", "proposed", "rejected", "scored")
+        return {
+            **changes,
+            "rejected": summary.rejected - len(event.reopened),
+            "inherited_scores": summary.scored,
+        }
+    counts = ("rounds", "proposed", "rejected", "scored", "inherited_scores")
     best = ("best_trial", "best_trial_id", "best_tokens_per_s_per_gpu")
-    return changes | dict.fromkeys(counts, 0) | dict.fromkeys(best)
+    return changes | dict.fromkeys(counts, 0) | dict.fromkeys(best) | {"found_wrong": {}}
 
 
 def _best(summary: RunSummary, envelope: Envelope, event: TrialScored) -> dict[str, Any]:

@@ -16,6 +16,7 @@ Upcaster = Callable[[str, Payload], Payload]
 
 ADDED_IN: dict[str, int] = {
     "RunForked": 2,
+    "RecipeRecalled": 2,
     "TrialInvalidated": 2,
     "LLMCalled": 2,
     "ToolCalled": 2,

@@ -1,31 +1,34 @@
-"""What a fork takes along when its scores do not survive: its parent's candidates."""
+"""What a seed plan begins with beside its own: the best known recipe, and what a fork takes along
+when its parent's scores do not survive, its candidates."""
 
 from collections.abc import Sequence
 
 from projection.legality import normalise
+from schemas.events import RecipeRecalled
 from schemas.trial import Candidate
 from schemas.workload import Workload
 from storage.ranking import rank
 from storage.state import Trial
 
 CARRIED = "carried"
-"""The rule that proposes them."""
+"""The rule that proposes a parent's candidates."""
+KNOWN_BEST = "known best"
+"""The rule that proposes the best known recipe."""
+BESIDE_THE_BUDGET = frozenset({CARRIED, KNOWN_BEST})
+"""Rules whose seeds count for no seed budget."""
 
 
-def with_carried(
-    seeds: Sequence[Candidate], carried: Sequence[Trial], workload: Workload
+def with_known(
+    seeds: Sequence[Candidate], known: Sequence[Candidate], workload: Workload
 ) -> list[Candidate]:
-    """`seeds` with the parent's candidates after the baseline, the parent's best first.
-
-    What was asked is carried, as a difference from the workload, not what it came to: the workload
-    may be another one. A candidate both sides have stands once, as carried.
-    """
-    if not carried:
+    """`seeds` with the `known` ones after the baseline. A candidate both have stands once, where
+    and as it is known; the baseline stays what it is."""
+    if not known:
         return list(seeds)
     baseline, *others = seeds
     taken = {normalise(baseline.config, workload).trial_id}
     merged = [baseline]
-    for candidate in (*_candidates(carried), *others):
+    for candidate in (*known, *others):
         trial_id = normalise(candidate.config, workload).trial_id
         if trial_id not in taken:
             taken.add(trial_id)
@@ -44,8 +47,24 @@ def carried_from(trial: Trial, carried: Sequence[Trial]) -> Trial | None:
     return None
 
 
-def _candidates(carried: Sequence[Trial]) -> list[Candidate]:
+def carried_candidates(carried: Sequence[Trial]) -> list[Candidate]:
+    """A parent's candidates, its best first.
+
+    What was asked is carried, as a difference from the workload, not what it came to: the workload
+    may be another one.
+    """
     return [_candidate(trial) for trial in _in_order(carried)]
+
+
+def recalled_candidates(recalled: RecipeRecalled | None) -> list[Candidate]:
+    """The best known recipe, if one was recalled."""
+    if recalled is None:
+        return []
+    why = (
+        f"the best of run {recalled.run}, trial {recalled.trial}, on this signature:"
+        f" {recalled.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+    )
+    return [Candidate(config=recalled.requested, rule=KNOWN_BEST, why=why, tag="known-best")]
 
 
 def _in_order(carried: Sequence[Trial]) -> list[Trial]:

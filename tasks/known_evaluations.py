@@ -2,15 +2,11 @@
 
 from collections.abc import Callable
 
-from schemas.evaluation import Evaluation, Source
-from schemas.search import Mode
+from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial
 from storage.evaluation_cache import EvaluationCache, ResultIdentity
 from tasks.inputs import Inputs
 from tasks.score import Known
-
-SOURCES: dict[Mode, Source] = {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
-"""What an evaluation of each mode calls its source."""
 
 
 def known_evaluations(cache: EvaluationCache, inputs: Inputs, odd: Callable[[str], None]) -> Known:
@@ -20,7 +16,7 @@ def known_evaluations(cache: EvaluationCache, inputs: Inputs, odd: Callable[[str
         identity = ResultIdentity(
             trial_id=trial.trial_id,
             signature=inputs.signature.hashes,
-            source=SOURCES[inputs.search.mode],
+            source=inputs.search.source,
             memory_regime=inputs.search.memory_regime,
             cap_gb=inputs.cluster.cap_gb,
         )

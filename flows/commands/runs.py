@@ -178,6 +178,7 @@ def state_as_dict(state: "State") -> dict[str, Any]:
         "incumbent": state.incumbent,
         "conservation": state.conservation._asdict(),
         "finished": state.finished,
+        "recalled": state.recalled,
         "forks": [
             {"run_id": fork.run_id, "event": fork.seq, "forked": fork.event} for fork in state.forks
         ],
@@ -216,6 +217,11 @@ def _print_state(state: "State") -> None:
         print(f"note      {line}")
     for fork in state.forks:
         _print_fork(fork)
+    if (known := state.recalled) is not None:
+        print(
+            f"recalled  trial {known.trial} of {known.run}, the best known then:"
+            f" {known.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+        )
     for round in state.rounds:
         print(f"round     {_round(round)}")
     print_table(

@@ -11,6 +11,7 @@ from flows.options import (
     MemoryRegime,
     ModelPath,
     RunId,
+    SearchMode,
     StoreOption,
     examples,
     place,
@@ -54,13 +55,7 @@ def tune(
     workload: Annotated[Path, typer.Option(help="Primus pretrain YAML.", show_default=False)],
     target_cluster: Annotated[Path, typer.Option(help="Target-cluster YAML.", show_default=False)],
     out_dir: OutDir = None,
-    mode: Annotated[
-        Literal["dry", "memory-real", "full"] | None,
-        typer.Option(
-            help="dry: everything made up; memory-real: projected memory, made-up time.",
-            show_default="full",
-        ),
-    ] = None,
+    mode: SearchMode = None,
     profiling_mode: Annotated[
         Literal["simulate", "benchmark", "both"],
         typer.Option(help="simulate: no GPU. benchmark and both are not in this version."),
@@ -74,6 +69,9 @@ def tune(
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
+    ] = False,
+    no_recall: Annotated[
+        bool, typer.Option("--no-recall", help="Don't begin with the best known recipe.")
     ] = False,
     seed_budget: Annotated[
         int | None, typer.Option(min=1, help="Seed candidates at most.", show_default="12")
@@ -115,6 +113,7 @@ def tune(
         seed_budget=seed_budget,
         seed_only=seed_only,
         llm=llm,
+        recall=not no_recall,
         resume=resume,
     )
     run_search(request, prefect=prefect, as_json=as_json)

@@ -216,6 +216,10 @@ def _value(value: object) -> str:
 
 
 def _proposer(story: TrialStory, lane: int) -> Node:
+    if story.recalled_from is not None:
+        origin = story.recalled_from
+        lines = (f"trial #{origin.trial} of run", *_run_id(origin.run_id))
+        return Node(f"proposer {lane}", "proposer", lane, f"rule {story.rule}", lines)
     why = _wrapped(story.why, MAX_LINES)
     if story.call is None:
         return Node(f"proposer {lane}", "proposer", lane, f"rule {story.rule}", why)

@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from schemas.evaluation import Evaluation
 from schemas.events import Envelope, TrialInvalidated, TrialRejected, TrialScored
-from schemas.lineage import Correction, ProposingCall, RecordedEvaluation, TrialStory
+from schemas.lineage import (
+    Correction,
+    ProposingCall,
+    Recalled,
+    RecordedEvaluation,
+    TrialStory,
+)
 from schemas.workload import Workload
 from storage.appearances import is_verdict_on
 from storage.blobs import find_blob, read_blob
@@ -17,9 +23,9 @@ from storage.evaluation_cache import identity_of
 from storage.exports.knobs import changed_knobs
 from storage.fork_steps import place_of
 from storage.reading import Record
-from storage.state import Trial
+from storage.state import State, Trial
 from storage.store import Store
-from tasks.carry import carried_from
+from tasks.carry import KNOWN_BEST, carried_from
 from tasks.lineage.generations import Generation
 from tasks.lineage.mentions import mentions_of
 
@@ -65,6 +71,19 @@ def story_of(number: int, generations: Sequence[Generation], sources: Sources) -
         mentions=mentions_of(trial, state),
         corrections=_corrections(trial, sources),
         carried_from=None if known is None else story_of(known.number, above, sources),
+        recalled_from=_recalled_from(trial, state),
+    )
+
+
+def _recalled_from(trial: Trial, state: State) -> Recalled | None:
+    recalled = state.recalled
+    if recalled is None or trial.proposed.rule != KNOWN_BEST:
+        return None
+    return Recalled(
+        run_id=recalled.run,
+        trial=recalled.trial,
+        tokens_per_s_per_gpu=recalled.tokens_per_s_per_gpu,
+        scored_at=recalled.scored_at,
     )
 
 

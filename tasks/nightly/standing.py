@@ -1,20 +1,20 @@
 """Recipes of targets: what they are, where they come from, and what they score now."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from projection.legality import check
 from schemas.errors import LogError
-from schemas.evaluation import Evaluation, SignatureHashes, Source
+from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.night import Standing
 from schemas.search import SearchSpec
 from schemas.signature import content_hash
 from schemas.trial import NormalTrial
 from storage import EventLog, RunSummary, State, Store, list_runs
 from storage.ranking import eligible
+from storage.recipes import KnownRecipes
 from storage.state import Trial
 from tasks.inputs import Inputs
-from tasks.known_evaluations import SOURCES
+from tasks.recall import best_known, question_of
 
 _NOT_OF_A_RECIPE = {"budget", "prompt_extras", "proposer", "llm"}
 """Parts of a search that bound how long is looked, not what may be found."""
@@ -25,16 +25,22 @@ def search_hash(search: SearchSpec) -> str:
     return content_hash(search.model_dump(mode="json", exclude=_NOT_OF_A_RECIPE))
 
 
-def standing_of(state: State, trial: Trial) -> Standing | None:
+def recipe_of(state: State) -> Standing | None:
+    """The recipe of a run; None: it has none."""
+    best = state.best
+    return None if best is None else standing_of(best, state.run_id, state.spec.search)
+
+
+def standing_of(trial: Trial, run_id: str, search: SearchSpec) -> Standing | None:
     """The recipe that a trial of a run is; None: it cannot win."""
     if trial.score is None or trial.evaluation is None:
         return None
     return standing(
         trial.evaluation,
-        run_id=state.run_id,
+        run_id=run_id,
         trial=trial.number,
         config=trial.proposed.config,
-        search=state.spec.search,
+        search=search,
     )
 
 
@@ -90,64 +96,60 @@ def scored_again(inputs: Inputs, known: Standing) -> tuple[Standing | None, str 
 
 @dataclass(slots=True)
 class KnownRuns:
-    """The runs of a store by what they are of, best first; their logs are read when asked for."""
+    """The runs of a store by what they are of; their logs are read when asked for."""
 
     store: Store
     by_signature: dict[SignatureHashes, list[RunSummary]] = field(default_factory=dict)
     by_name: dict[tuple[str, str], RunSummary] = field(default_factory=dict)
-    """By names of workload and cluster, the newest that finished."""
+    """By names of workload and cluster, the newest that finished with a recipe."""
     unread: list[str] = field(default_factory=list)
-    """Runs that could not be read, and why."""
+    """What could not be read, and why."""
 
     @classmethod
-    def of(cls, store: Store, summaries: Iterable[RunSummary] | None = None) -> "KnownRuns":
-        """Those of `store`, from their anchored summaries alone."""
+    def of(cls, store: Store) -> "KnownRuns":
+        """Those of `store`, from their anchored summaries alone.
+
+        Raises:
+            LogError: the store cannot be listed.
+        """
         known = cls(store)
-        for run in list_runs(store) if summaries is None else summaries:
-            if run.signature is None or run.best_tokens_per_s_per_gpu is None:
-                continue
-            known.by_signature.setdefault(run.signature, []).append(run)
-            if run.status == "finished":
-                known.by_name[run.workload_name, run.cluster_name] = run
-        for runs in known.by_signature.values():
-            runs.sort(key=lambda run: (-(run.best_tokens_per_s_per_gpu or 0.0), run.run_id))
+        for run in list_runs(store):
+            if run.problem is not None:
+                known.unread.append(f"run {run.run_id}: {run.problem}")
+            elif run.signature is not None and run.best_tokens_per_s_per_gpu is not None:
+                known.by_signature.setdefault(run.signature, []).append(run)
+                if run.status == "finished":
+                    known.by_name[run.workload_name, run.cluster_name] = run
         return known
 
     def best(self, inputs: Inputs, better_than: float = 0.0) -> Standing | None:
-        """The best recipe on record that answers the question of `inputs` and is allowed in its
-        search, if it has more than `better_than` tokens/s/GPU."""
-        source: Source = SOURCES[inputs.search.mode]
-        for run in self.by_signature.get(inputs.signature.hashes, ()):
-            if (run.best_tokens_per_s_per_gpu or 0.0) <= better_than:
-                return None
-            found = self._standing(run.run_id)
-            if found is None or found.source != source:
-                continue
-            if found.memory_regime == inputs.search.memory_regime and _allowed(found, inputs):
-                return found
-        return None
+        """The best recipe on record that answers the question of `inputs` and that its search may
+        ask for, if it has more than `better_than` tokens/s/GPU."""
+        question = question_of(inputs)
+        runs = [
+            run
+            for run in self.by_signature.get(question.signature, ())
+            if question.is_asked_by(run) and (run.best_tokens_per_s_per_gpu or 0.0) > better_than
+        ]
+        if not runs:
+            return None
+        recipes = KnownRecipes(self.store, question, runs)
+        best = best_known(recipes, inputs).best
+        self.unread += recipes.passed_over
+        if best is None or best.known.tokens_per_s_per_gpu <= better_than:
+            return None
+        known = best.known
+        return standing_of(known.trial, known.run_id, known.spec.search)
 
     def last_of(self, inputs: Inputs) -> Standing | None:
         """The recipe of the newest finished run of the same workload and cluster, by their names,
         that was asked the same kind of question."""
         run = self.by_name.get((inputs.workload.name, inputs.cluster.name))
-        found = None if run is None else self._standing(run.run_id)
-        return found if found is not None and found.source == SOURCES[inputs.search.mode] else None
-
-    def _standing(self, run_id: str) -> Standing | None:
-        try:
-            state = EventLog.open(self.store, run_id).state()
-        except LogError as error:
-            self.unread.append(f"{run_id}: {error}")
+        if run is None or run.source != inputs.search.source:
             return None
-        return None if state.best is None else standing_of(state, state.best)
-
-
-def _allowed(found: Standing, inputs: Inputs) -> bool:
-    return check(
-        found.config,
-        inputs.workload,
-        inputs.cluster,
-        inputs.search,
-        proposal=found.trial != 0,
-    ).legal
+        try:
+            state = EventLog.open(self.store, run.run_id).state()
+        except LogError as error:
+            self.unread.append(str(error))
+            return None
+        return recipe_of(state)

@@ -21,7 +21,8 @@ FILES = ["WORKLOAD", "CLUSTER", "--model-path", "--json"]
 OFFERED = {
     "tune": [
         "--workload", "--target-cluster", "--out-dir", "--mode", "--profiling-mode", "--dry-run",
-        "--seed-only", "--no-agent", "--agent-only", "--resume", "--seed-budget", "--search",
+        "--seed-only", "--no-agent", "--agent-only", "--resume", "--no-recall", "--seed-budget",
+        "--search",
         "--llm", "--model-path", "--store", "--prefect", "--no-prefect", "--gemm-backend",
         "--memory-regime", "--json",
     ],
@@ -44,6 +45,7 @@ OFFERED = {
     "show": ["RUN", "--store", "--events", "--json"],
     "export": ["RUN", "--store", "--out-dir", "--json"],
     "verify": ["RUN", "--store", "--json"],
+    "best": [*FILES, "--mode", "--store", "--gemm-backend", "--memory-regime"],
     "replay": ["RUN", "--at-round", "--at-trial", "--at-event", "--verify", "--store", "--json"],
     "lineage": [
         "RUN", "--trial", "--as-of", "--dot", "--svg", "--bundle", "--store", "--json",
