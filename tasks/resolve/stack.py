@@ -62,8 +62,8 @@ def with_detected(
     missing = sorted(sought - found.keys())
     if missing:
         warnings.append(
-            f"{place}: {', '.join(missing)}: not found on this host, recorded as none; state them"
-            " to be sure (`refold signature` says where the others came from)"
+            f"{place}: {', '.join(missing)}: not found on this host and recorded as none; state in"
+            " the file what is known"
         )
     return KnownStack(
         stack, {name: origin.get(name, NOT_KNOWN) for name in stack.parts}, tuple(warnings)
