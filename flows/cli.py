@@ -21,6 +21,7 @@ from flows.commands import (
     replay,
     runs,
     schedule,
+    signature,
     tune,
 )
 from flows.verbs import USAGE, Verbs
@@ -73,6 +74,7 @@ for register in (
     tune,
     fork,
     inputs,
+    signature,
     project,
     runs,
     replay,

@@ -94,6 +94,6 @@ def test_a_fork_takes_the_recorded_stack_unless_it_is_set_or_read_anew(
     assert not raised.inherits
     anew = forked(target_cluster=run.request.target_cluster)
     assert anew.spec.signature_parts["stack"]["rocm"] == "7.0.0-38"
-    assert anew.changed == ("cluster.stack.rocm: 6.4.1-83 → 7.0.0-38",)
+    assert "cluster.stack.rocm: 6.4.1-83 → 7.0.0-38" in anew.changed
     with pytest.raises(UserError, match="when a cluster file is read"):
         forked(settings=("cluster.stack.rocm=detect",))

@@ -197,7 +197,7 @@ def test_an_entry_may_ask_to_be_detected(tmp_path: Path, site: Path) -> None:
     inputs = resolved(tmp_path, stack={"rocm": "detect", "torch": "2.8", "nccl": "detect"})
     assert inputs.cluster.stack == Stack(rocm="6.4.1-83", torch="2.8")
     (warning,) = inputs.warnings
-    assert "stack: nccl: not found on this host, recorded as none" in warning
+    assert "stack: nccl: not found on this host and recorded as none" in warning
 
 
 @pytest.mark.parametrize("declared", ["6.4", "6.4.1", "6.4.1-83"])
