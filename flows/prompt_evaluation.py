@@ -22,7 +22,7 @@ from schemas.model import FrozenModel
 from schemas.search import LlmPlan, LlmSettings
 from storage import EventLog, State, Store, list_runs
 from tasks.inputs import Inputs
-from tasks.known_evaluations import SOURCES, known_evaluations
+from tasks.known_evaluations import known_evaluations
 from tasks.llm.choice import choose
 from tasks.llm.decisions import Decision, planner_decisions
 from tasks.llm.engine import Tape, TapedEngine, live_model
@@ -40,6 +40,7 @@ from tasks.llm.prompt_report import (
 )
 from tasks.llm.prompt_texts import prompt, text_hash
 from tasks.resolve.environment import search_dotenv
+from tasks.step_keys import SOURCES
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response

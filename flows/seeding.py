@@ -6,17 +6,20 @@ from flows.budgets import recorded_stop, what_stops
 from flows.deciding import decide, entry, finish_round, give_up, proposal
 from flows.ledger import Recorder
 from flows.stages import Stage
+from flows.terminal import warn
 from schemas.errors import SpecChanged
 from schemas.events import Event, NoteTaken, RoundStarted
 from schemas.trial import Candidate
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
+from storage.kept_answers import KeptAnswers
 from storage.state import Trial
 from tasks.carry import CARRIED, with_carried
 from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
+from tasks.kept_steps import seeds_of
 from tasks.seed_batch import NumberedTrial, seed_batch
-from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
+from tasks.seed_plan import order_for_budget, skipped_notes
 
 SEED = "seed"
 PLANNER = "seed plan"
@@ -33,15 +36,23 @@ def seeds_are_due(state: State) -> bool:
     return not state.own_rounds
 
 
-def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def seed_round(
+    ledger: Recorder,
+    inputs: Inputs,
+    cache: EvaluationCache,
+    stage: Stage,
+    answers: KeptAnswers | None = None,
+) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
+
+    `answers`: plans of other searches; None plans anew.
 
     Raises:
         SpecChanged: what the seed rounds have proposed is not the beginning of this plan.
         LogError: the log cannot be written.
     """
     state = ledger.state
-    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried)
+    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried, answers)
     if state.open_round is None and state.rounds and not _has_work(state, plan):
         return
     _open_round(ledger, plan, notes)
@@ -101,11 +112,11 @@ def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
 
 
 def _plan_seeds(
-    inputs: Inputs, carried: Sequence[Trial]
+    inputs: Inputs, carried: Sequence[Trial], answers: KeptAnswers | None
 ) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
     """The seeds in the order of the budget, after what a fork carries over; and what is to be noted
     of those that were refused."""
-    plan = plan_seeds(inputs.workload, inputs.cluster, inputs.search)
+    plan = seeds_of(inputs, answers, warn)
     seeds = with_carried(order_for_budget(plan.candidates), carried, inputs.workload)
     return seed_batch(seeds, inputs.workload), skipped_notes(plan)
 

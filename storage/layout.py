@@ -8,6 +8,7 @@ heads/<id>.json                                          the anchored head and a
 leases/<id>.lock, leases/<id>.json                       who writes, and since when; in an object
                                                          store the record alone
 evaluations/<first two digits>/<sha256>.json             the evaluation cache
+answers/<step>/<first two digits>/<sha256>.json          what other steps answered before
 """
 
 import re
@@ -15,6 +16,7 @@ import re
 RUNS = "runs"
 HEADS = "heads"
 EVALUATIONS = "evaluations"
+ANSWERS = "answers"
 TEMPORARY_PREFIX = ".tmp-"
 """What a writer is still writing; left behind only by one that was killed."""
 

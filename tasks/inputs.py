@@ -19,13 +19,11 @@ from schemas.search import LlmSettings, SearchSpec
 from schemas.signature import Signature
 from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
-from tasks.resolve import on_this_host, resolve_cluster, resolve_workload
+from tasks.resolve import known_workload, on_this_host, resolve_cluster
 from tasks.resolve.environment import search_dotenv, substitute
 from tasks.resolve.redaction import SettingPath, is_secret_variable, redact, secret_paths
+from tasks.resolve.sources import is_shipped
 from tasks.resolve.yaml_file import read_yaml
-
-SHIPPED = "refold:"
-"""How the names of files that ship with Refold begin."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def resolve_pair(
         UserError: a file, a key in it or an override is wrong.
     """
     resolved = resolve_cluster(target_cluster, env=env)
-    job = resolve_workload(workload, model_path=model_path, env=env)
+    job = known_workload(workload, model_path=model_path, env=env)
     resolved = on_this_host(resolved, job.framework, env=env, detect=detect)
     environment = search_dotenv(os.environ if env is None else env, Path.cwd())
     budget = resolved.search.budget
@@ -173,7 +171,7 @@ def key_of(llm: LlmSettings) -> frozenset[SecretStr]:
 
 def texts_of(workload: Workload) -> dict[str, str]:
     """The user's own files behind a workload, without secrets; shipped presets have a version."""
-    own = [label for label in workload.files if not label.startswith(SHIPPED)]
+    own = [label for label in workload.files if not is_shipped(label)]
     texts = {}
     for label in own:
         document = read_yaml(Path(label), label, WorkloadError).document

@@ -9,12 +9,14 @@ classification.py    many workload files                       → a table of ve
 from tasks.resolve.classification import Row, classify, render_markdown, workload_files
 from tasks.resolve.cluster import ResolvedCluster, on_this_host, resolve_cluster
 from tasks.resolve.environment import search_dotenv
+from tasks.resolve.known_workloads import known_workload
 from tasks.resolve.workload import resolve_workload
 
 __all__ = [
     "ResolvedCluster",
     "Row",
     "classify",
+    "known_workload",
     "on_this_host",
     "render_markdown",
     "resolve_cluster",
