@@ -94,9 +94,7 @@ def trials() -> Iterator[Any]:
 
 
 def oracle(inputs: Inputs) -> Oracle:
-    return Oracle(
-        inputs.workload, inputs.cluster, inputs.search, signature=BASE.signature.hashes
-    )
+    return Oracle(inputs.workload, inputs.cluster, inputs.search, signature=BASE.signature.hashes)
 
 
 def test_most_settings_can_be_changed() -> None:
