@@ -24,6 +24,7 @@ from flows.commands import (
     replay,
     runs,
     schedule,
+    signature,
     tune,
 )
 from flows.verbs import USAGE, Verbs
@@ -78,6 +79,7 @@ for register in (
     nightly,
     nights,
     inputs,
+    signature,
     project,
     runs,
     best,

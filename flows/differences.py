@@ -127,8 +127,13 @@ def cluster_differences(before: Cluster, after: Cluster) -> list[Difference]:
 
 
 def signature_differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:
-    """What differs in the parts of two signatures."""
-    return _differences("", before, after)
+    """What differs in the parts of two signatures; where a part came from moves nothing."""
+    said = {"origin"}
+    return _differences(
+        "",
+        {name: part for name, part in before.items() if name not in said},
+        {name: part for name, part in after.items() if name not in said},
+    )
 
 
 def workload_differences(before: Workload, after: Workload) -> list[Difference]:

@@ -17,7 +17,7 @@ from flows.opening import refold_version, store_of
 from flows.requests import NightRequest
 from flows.retuning import Retuning
 from flows.stages import Stage, in_process
-from flows.terminal import say
+from flows.terminal import say, warn
 from projection import PROJECTION_VERSION
 from schemas.errors import LogError, RunLocked, RunNotFound
 from schemas.events import Event
@@ -183,7 +183,7 @@ def _do(log: _NightLog, store: Store, retuning: Retuning) -> None:
         else:
             log.record(found)
     for line in (*past.unread, *known.unread):
-        say(f"warning: passed over {line}")
+        warn(f"passed over {line}")
     for search in due:
         _retune(log, retuning, search, night.taken.get(search.target.name))
     outcomes = Counter(decided.outcome for decided in log.night.decided.values())

@@ -128,6 +128,7 @@ def inputs_of_spec(log: EventLog, spec: RunStarted) -> Inputs:
         warnings=(*workload.warnings, *spec.cluster_warnings),
         files={path: log.get_blob(blob).decode() for path, blob in spec.input_blobs.items()},
         known_secrets=secrets_in(environment) | secrets_in_files(spec.input_blobs, environment),
+        stack_origin=spec.signature_parts.get("origin", {}),
     )
 
 

@@ -6,11 +6,13 @@ from flows.budgets import recorded_stop, what_stops
 from flows.deciding import decide, entry, finish_round, give_up, proposal
 from flows.ledger import Recorder
 from flows.stages import Stage
+from flows.terminal import warn
 from schemas.errors import SpecChanged
 from schemas.events import Event, NoteTaken, RecipeRecalled, RoundStarted
 from schemas.trial import Candidate
 from storage import Entry, State
 from storage.evaluation_cache import EvaluationCache
+from storage.kept_answers import KeptAnswers
 from storage.state import Trial
 from tasks.carry import (
     BESIDE_THE_BUDGET,
@@ -20,8 +22,9 @@ from tasks.carry import (
 )
 from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
+from tasks.kept_steps import seeds_of
 from tasks.seed_batch import NumberedTrial, seed_batch
-from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
+from tasks.seed_plan import order_for_budget, skipped_notes
 
 SEED = "seed"
 PLANNER = "seed plan"
@@ -38,15 +41,23 @@ def seeds_are_due(state: State) -> bool:
     return not state.own_rounds
 
 
-def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def seed_round(
+    ledger: Recorder,
+    inputs: Inputs,
+    cache: EvaluationCache,
+    stage: Stage,
+    answers: KeptAnswers | None = None,
+) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
+
+    `answers`: plans of other searches; None plans anew.
 
     Raises:
         SpecChanged: what the seed rounds have proposed is not the beginning of this plan.
         LogError: the log cannot be written.
     """
     state = ledger.state
-    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried, state.recalled)
+    plan, notes = stage("seed_batch", _plan_seeds, inputs, state.carried, state.recalled, answers)
     if state.open_round is None and state.rounds and not _has_work(state, plan):
         return
     _open_round(ledger, plan, notes)
@@ -106,11 +117,14 @@ def _has_work(state: State, plan: Sequence[NumberedTrial]) -> bool:
 
 
 def _plan_seeds(
-    inputs: Inputs, carried: Sequence[Trial], recalled: RecipeRecalled | None
+    inputs: Inputs,
+    carried: Sequence[Trial],
+    recalled: RecipeRecalled | None,
+    answers: KeptAnswers | None,
 ) -> tuple[tuple[NumberedTrial, ...], tuple[str, ...]]:
     """The seeds in the order of the budget, after the best known recipe and what a fork carries
     over; and what is to be noted of those that were refused."""
-    plan = plan_seeds(inputs.workload, inputs.cluster, inputs.search)
+    plan = seeds_of(inputs, answers, warn)
     known = [*recalled_candidates(recalled), *carried_candidates(carried)]
     seeds = with_known(order_for_budget(plan.candidates), known, inputs.workload)
     return seed_batch(seeds, inputs.workload), skipped_notes(plan)

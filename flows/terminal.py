@@ -103,3 +103,8 @@ def wrapped(text: str, *, indent: int, label: str = "") -> list[str]:
 def say(line: str) -> None:
     """One line about what is going on, on stderr."""
     print(line, file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """One line about what is odd, on stderr."""
+    say(f"warning: {line}")

@@ -36,15 +36,17 @@ from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
 from flows.seeding import seed_round, seeds_are_due
 from flows.stages import Stage, in_process
-from flows.terminal import say
-from projection.legality import LegalSpace, derive_axes
+from flows.terminal import say, warn
+from projection.legality import LegalSpace
 from schemas.errors import LogError
 from schemas.events import AxesDerived, RecipeRecalled, RunFinished, RunInterrupted
 from schemas.search import LlmPlan
 from storage import Entry, State, Store
 from storage.evaluation_cache import EvaluationCache
+from storage.kept_answers import KeptAnswers
 from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
+from tasks.kept_steps import axes_of
 from tasks.recall import recall
 from tasks.seed_plan.pins import refuse_impossible_pins
 
@@ -60,7 +62,7 @@ def tune(
     """
     inputs = stage("resolve", _resolve, request)
     for warning in inputs.warnings:
-        say(f"warning: {warning}")
+        warn(warning)
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
@@ -89,7 +91,7 @@ def _recalled(store: Store, inputs: Inputs) -> RecipeRecalled | None:
     """The best known recipe, looked up and said. After this the run's own record has it."""
     recalled, unread = recall(store, inputs)
     for line in unread:
-        say(f"warning: the best known recipe is looked for without what cannot be read: {line}")
+        warn(f"the best known recipe is looked for without what cannot be read: {line}")
     if recalled is not None:
         say(
             f"known best: {recalled.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, trial"
@@ -150,7 +152,7 @@ def search_to_the_end(
     with _interruptible(ledger):
         again = partial(continue_round, store, ledger)
         models = Models(key_from(inputs.llm), inputs.secrets(), again)
-        search(ledger, inputs, store.evaluations, stage, models)
+        search(ledger, inputs, store.evaluations, stage, models, store.answers)
         ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
@@ -200,9 +202,16 @@ def _record_interruption(ledger: Ledger, why: str) -> bool:
 
 
 def search(
-    ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage, models: Models
+    ledger: Recorder,
+    inputs: Inputs,
+    cache: EvaluationCache,
+    stage: Stage,
+    models: Models,
+    answers: KeptAnswers | None = None,
 ) -> None:
     """The search itself, from wherever the run stands to its end; nothing for a finished run.
+
+    `answers`: what other searches were answered by steps that are dear; None asks every step anew.
 
     Raises:
         LogError: the log cannot be written.
@@ -211,10 +220,10 @@ def search(
         ledger.anchor()  # its process may have died between the last event and the anchor
         return
     if ledger.state.axes is None:
-        axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)
+        axes = stage("derive_axes", axes_of, inputs, answers, warn)
         ledger.record(Entry(AxesDerived(axes=axes)))
     if seeds_are_due(ledger.state):
-        seed_round(ledger, inputs, cache, stage)
+        seed_round(ledger, inputs, cache, stage, answers)
     if ledger.state.spec.search.llm is not None:
         llm_rounds(ledger, inputs, cache, stage, models)
     outcome = stage("finish", finish, ledger.state, inputs.cluster, _stop(ledger.state))

@@ -36,10 +36,10 @@ def signature_of(
     network, size, placement, capacity and margin. stack: the software, this projection's version,
     the GEMM model and the calibration. What was asked (the mode, the memory regime) stands beside
     the signature in a result's identity, as its source and regime.
-    `origin`: per stack entry "declared" or "detected", when somebody knows better than: declared
-    unless "none".
+    `origin`: where each stack entry came from, when somebody knows better than: declared unless
+    "none".
     """
-    stack = cluster.stack.model_dump(mode="json")
+    stack = cluster.stack.parts
     known = origin or {}
     gpu = cluster.gpu.model_dump(mode="json", exclude={"sources"})
     return Signature(

@@ -36,14 +36,34 @@ class Network(FrozenModel):
     """FLOP/s of the reduction inside a collective."""
 
 
+NOT_KNOWN = "none"
+"""A part of the stack that is neither declared nor detected."""
+
+
 class Stack(FrozenModel):
     """The software that moves a score; "none" where neither detected nor declared."""
 
-    rocm: str = "none"
-    hipblaslt: str = "none"
-    rccl: str = "none"
-    framework: str = "none"
-    torch: str = "none"
+    rocm: str = NOT_KNOWN
+    hipblaslt: str = NOT_KNOWN
+    rccl: str = NOT_KNOWN
+    framework: str = NOT_KNOWN
+    torch: str = NOT_KNOWN
+    cuda: str = NOT_KNOWN
+    cublas: str = NOT_KNOWN
+    nccl: str = NOT_KNOWN
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What a signature holds. NVIDIA's libraries only where known: without them a signature is
+        what it was before they could be said."""
+        return {
+            name: value
+            for name, value in self.model_dump(mode="json").items()
+            if value != NOT_KNOWN or name not in _SAID_LATER
+        }
+
+
+_SAID_LATER = frozenset({"cuda", "cublas", "nccl"})
 
 
 class MoeImbalance(FrozenModel):

@@ -21,7 +21,8 @@ class Signature(FrozenModel):
     cluster: dict[str, Any]
     stack: dict[str, Any]
     origin: dict[str, str]
-    """Per stack entry: "declared", "detected" or "none"."""
+    """Per entry of the stack that is not Refold's own: "declared (…)", "detected (…)" or "none".
+    Said, not hashed."""
 
     @property
     def hashes(self) -> SignatureHashes:

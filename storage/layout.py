@@ -9,6 +9,7 @@ leases/<id>.lock, leases/<id>.json                       who writes, and since w
                                                          store the record alone
 evaluations/<first two digits>/<sha256>.json             the evaluation cache
 nights/                                                  the same again, of nights instead of runs
+answers/<step>/<first two digits>/<sha256>.json          what other steps answered before
 """
 
 import re
@@ -17,6 +18,7 @@ RUNS = "runs"
 HEADS = "heads"
 EVALUATIONS = "evaluations"
 NIGHTS = "nights"
+ANSWERS = "answers"
 TEMPORARY_PREFIX = ".tmp-"
 """What a writer is still writing; left behind only by one that was killed."""
 

@@ -13,6 +13,7 @@ from storage.backends.object_store import ObjectStore
 from storage.backends.store_url import StoreUrl, is_url, parse
 from storage.evaluation_cache import EvaluationCache
 from storage.extent import has_begun
+from storage.kept_answers import KeptAnswers
 from storage.layout import HEADS, NIGHTS, RUNS, run_of_folder, run_of_head
 
 DEFAULT_STORE = "./.refold"
@@ -99,6 +100,11 @@ class Store:
     def evaluations(self) -> EvaluationCache:
         """Evaluations of earlier runs, by everything that could change them."""
         return EvaluationCache(self.backend)
+
+    @property
+    def answers(self) -> KeptAnswers:
+        """What other steps of earlier runs answered, by everything that could change it."""
+        return KeptAnswers(self.backend)
 
 
 def as_store(store: Store | Path) -> Store:

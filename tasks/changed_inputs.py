@@ -13,10 +13,11 @@ from schemas.errors import UserError, shown
 from schemas.model import FrozenModel
 from schemas.search import SearchSpec
 from tasks.inputs import Inputs, key_of, secrets_in, texts_of
-from tasks.resolve import resolve_cluster, resolve_workload
+from tasks.resolve import on_this_host, resolve_cluster, resolve_workload
 from tasks.resolve.environment import search_dotenv
 from tasks.resolve.file_schema import as_model
 from tasks.resolve.pinned import pinned_knobs
+from tasks.resolve.stack import DETECT
 from tasks.resolve.yaml_file import YamlFile, parse_value
 
 SEARCH_SETTINGS = (
@@ -35,6 +36,7 @@ CLUSTER_SETTINGS = ("memory_safety_margin", "gpu_hour_price", "gpu_power_w", "st
 FROM_THE_COMMAND_LINE = ("mode", "profiling_mode", "memory_regime", "gemm_backend")
 """Parts of a search no file sets: another cluster file leaves them as they were."""
 
+SET = "declared (--set)"
 PINNED = "pinned"
 _IN_FILES = ("budget", "axes", PINNED, "max_gbs")
 """Parts of a search that a cluster file bounds more closely than the search does."""
@@ -63,7 +65,7 @@ def with_cluster(inputs: Inputs, path: Path) -> Inputs:
     Raises:
         ClusterError: it, or a file it names, is wrong.
     """
-    resolved = resolve_cluster(path)
+    resolved = on_this_host(resolve_cluster(path), inputs.workload.framework)
     kept = {name: text for name, text in inputs.files.items() if name in inputs.workload.files}
     asked = {name: getattr(inputs.search, name) for name in (*FROM_THE_COMMAND_LINE, "llm")}
     return replace(
@@ -74,6 +76,8 @@ def with_cluster(inputs: Inputs, path: Path) -> Inputs:
         files={**kept, **resolved.files},
         llm=resolved.llm,
         known_secrets=inputs.known_secrets | _environment_secrets() | key_of(resolved.llm),
+        stack_origin=resolved.stack_origin,
+        read_from=resolved.read_from,
     )
 
 
@@ -136,7 +140,21 @@ def _checked(inputs: Inputs, values: dict[str, Any]) -> Inputs:
     pinned = pinned_knobs(asked.pinned, file, ("search", PINNED))
     search = as_model(SearchSpec, {**values["search"], PINNED: pinned}, file, ("search",))
     cluster = as_model(Cluster, values["cluster"], file, ("cluster",))
-    return replace(inputs, search=search, cluster=cluster)
+    if DETECT in cluster.stack.parts.values():
+        raise UserError(
+            f"--set: a stack is looked for ({DETECT}) when a cluster file is read; give a version",
+            hint="or fork with --target-cluster",
+        )
+    return replace(
+        inputs, search=search, cluster=cluster, stack_origin=_origin_after(inputs, cluster)
+    )
+
+
+def _origin_after(inputs: Inputs, cluster: Cluster) -> dict[str, str]:
+    """Where the stack of `cluster` came from: what differs from the one before was set."""
+    before, after = inputs.cluster.stack.parts, cluster.stack.parts
+    kept = {name: where for name, where in inputs.stack_origin.items() if name in after}
+    return kept | {name: SET for name in after if after[name] != before.get(name)}
 
 
 def _option(path: str) -> str:

@@ -19,13 +19,11 @@ from schemas.search import LlmSettings, SearchSpec
 from schemas.signature import Signature
 from schemas.workload import Workload
 from tasks.evaluators import Dry, Evaluator, Full, MemoryReal
-from tasks.resolve import resolve_cluster, resolve_workload
+from tasks.resolve import known_workload, on_this_host, resolve_cluster
 from tasks.resolve.environment import search_dotenv, substitute
 from tasks.resolve.redaction import SettingPath, is_secret_variable, redact, secret_paths
+from tasks.resolve.sources import is_shipped
 from tasks.resolve.yaml_file import read_yaml
-
-SHIPPED = "refold:"
-"""How the names of files that ship with Refold begin."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,10 @@ class Inputs:
     """How the cluster file says to reach a language model."""
     known_secrets: frozenset[SecretStr] = frozenset()
     """Keys that must never be written."""
+    stack_origin: Mapping[str, str] = field(default_factory=dict)
+    """Where each entry of the cluster's stack came from; of a recorded run, as it was recorded."""
+    read_from: Mapping[str, str] = field(default_factory=dict)
+    """The user's own file of `gpu`, `network` and `calibration`, where one was read."""
 
     @cached_property
     def gemm(self) -> GemmModel:
@@ -55,7 +57,7 @@ class Inputs:
     @cached_property
     def signature(self) -> Signature:
         """What a score depends on."""
-        return signature_of(self.workload, self.cluster, gemm=self.gemm)
+        return signature_of(self.workload, self.cluster, gemm=self.gemm, origin=self.stack_origin)
 
     @property
     def cluster_warnings(self) -> tuple[str, ...]:
@@ -99,15 +101,19 @@ def resolve_pair(
     model_path: Sequence[Path] = (),
     *,
     env: Mapping[str, str] | None = None,
+    detect: bool = False,
     **search: Any,
 ) -> Inputs:
     """Both files resolved; `search` overrides fields of the cluster file's search.
+
+    `detect`: look for the software stack on this host, as if the file said it was the one.
 
     Raises:
         UserError: a file, a key in it or an override is wrong.
     """
     resolved = resolve_cluster(target_cluster, env=env)
-    job = resolve_workload(workload, model_path=model_path, env=env)
+    job = known_workload(workload, model_path=model_path, env=env)
+    resolved = on_this_host(resolved, job.framework, env=env, detect=detect)
     environment = search_dotenv(os.environ if env is None else env, Path.cwd())
     budget = resolved.search.budget
     if (seeds := search.pop("seed_budget", None)) is not None:
@@ -121,6 +127,8 @@ def resolve_pair(
         files={**texts_of(job), **resolved.files},
         llm=resolved.llm,
         known_secrets=secrets_in(environment) | key_of(resolved.llm),
+        stack_origin=resolved.stack_origin,
+        read_from=resolved.read_from,
     )
 
 
@@ -163,7 +171,7 @@ def key_of(llm: LlmSettings) -> frozenset[SecretStr]:
 
 def texts_of(workload: Workload) -> dict[str, str]:
     """The user's own files behind a workload, without secrets; shipped presets have a version."""
-    own = [label for label in workload.files if not label.startswith(SHIPPED)]
+    own = [label for label in workload.files if not is_shipped(label)]
     texts = {}
     for label in own:
         document = read_yaml(Path(label), label, WorkloadError).document

@@ -4,23 +4,17 @@ from collections.abc import Callable
 
 from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial
-from storage.evaluation_cache import EvaluationCache, ResultIdentity
+from storage.evaluation_cache import EvaluationCache
 from tasks.inputs import Inputs
 from tasks.score import Known
+from tasks.step_keys import score_identity
 
 
 def known_evaluations(cache: EvaluationCache, inputs: Inputs, odd: Callable[[str], None]) -> Known:
     """A lookup for the mode and signature of `inputs`; a damaged entry is a miss, told to `odd`."""
 
     def known(trial: NormalTrial) -> Evaluation | None:
-        identity = ResultIdentity(
-            trial_id=trial.trial_id,
-            signature=inputs.signature.hashes,
-            source=inputs.search.source,
-            memory_regime=inputs.search.memory_regime,
-            cap_gb=inputs.cluster.cap_gb,
-        )
-        found = cache.find(identity)
+        found = cache.find(score_identity(inputs, trial))
         if found.warning is not None:
             odd(found.warning)
         return found.evaluation

@@ -1,4 +1,4 @@
-"""Verbs about input files: are they right, what may move, and what does a score depend on."""
+"""Verbs about input files: are they right, and what may move."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +7,6 @@ import typer
 
 from flows.options import (
     ClusterFile,
-    GemmBackend,
     Json,
     ModelPath,
     Settings,
@@ -32,7 +31,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("check", epilog=CHECK_EXAMPLES)(check)
     app.command("axes", epilog=AXES_EXAMPLES)(axes)
     app.command("workloads", epilog=WORKLOADS_EXAMPLES)(workloads)
-    app.command("signature", epilog=SIGNATURE_EXAMPLES)(signature)
 
 
 CHECK_EXAMPLES = examples(
@@ -201,31 +199,3 @@ def workloads(
 
 def _billions(parameters: float | None) -> str:
     return "-" if parameters is None else f"{parameters / 1e9:,.2f}"
-
-
-SIGNATURE_EXAMPLES = examples("refold signature workload.yaml cluster.yaml --json")
-
-
-def signature(
-    workload: WorkloadFile,
-    cluster: ClusterFile,
-    model_path: ModelPath = None,
-    gemm_backend: GemmBackend = "auto",
-    as_json: Json = False,
-) -> None:
-    """Print what a score depends on, as hashes and in words."""
-    from flows.terminal import print_json
-    from tasks.inputs import resolve_pair
-
-    inputs = resolve_pair(workload, cluster, model_path or (), gemm_backend=gemm_backend)
-    found = inputs.signature
-    if as_json:
-        print_json({"hashes": found.hashes, **found.model_dump(mode="json")})
-        return
-    for name, digest in found.hashes.model_dump().items():
-        print(f"{name:<8} {digest}")
-    for key, value in sorted(found.stack.items()):
-        origin = found.origin.get(key)
-        print(f"  {key} = {value}" + (f" ({origin})" if origin else ""))
-    for line in inputs.lesser_paths:
-        print(f"note: {line}")

@@ -35,9 +35,9 @@ from storage.fork_steps import fork_steps, place_of
 from storage.heads import read_anchor
 from storage.reading import Record, lineage_of
 from storage.state import Trial
-from tasks.inputs import SHIPPED
 from tasks.lineage.generations import generations
 from tasks.lineage.story import Sources, configurations, story_of
+from tasks.resolve.sources import is_shipped
 
 
 def lineage_of_trial(
@@ -80,7 +80,7 @@ def lineage_of_trial(
         is_recipe=state.incumbent == chosen.number,
         trial=story_of(chosen.number, searches, Sources(store, runs, known, elsewhere)),
         files=tuple(_files(spec, workload, blobs)),
-        presets={p: h for p, h in workload.files.items() if p.startswith(SHIPPED)},
+        presets={p: h for p, h in workload.files.items() if is_shipped(p)},
         workload=ResolvedInput(name=spec.workload_name, sha256=blobs.hash(spec.workload_blob)),
         cluster=ResolvedInput(name=spec.cluster_name, sha256=blobs.hash(spec.cluster_blob)),
         signature=_signature(spec),

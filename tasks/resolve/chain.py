@@ -12,7 +12,7 @@ from tasks.resolve.environment import substitute, variables_of
 from tasks.resolve.hugging_face import read_config
 from tasks.resolve.merging import Document, Origin
 from tasks.resolve.sources import Kind, PresetSearch, Source
-from tasks.resolve.yaml_file import YamlFile, is_regular_file, parse_yaml, read_bytes
+from tasks.resolve.yaml_file import YamlFile, parse_yaml, read_bytes
 
 _MAX_LENGTH: Final = 32
 """Longest chain of files that extend each other."""
@@ -94,7 +94,7 @@ class ChainLoader:
     ) -> Source:
         """The file `name` that `source` extends: relative to it, else wherever presets are."""
         relative = source.beside(name)
-        if is_regular_file(relative.path):
+        if self.search.is_there(relative):
             return relative
         found = self.search.locate(name, kind) or self.search.locate(Path(name).name, kind)
         if found is not None:

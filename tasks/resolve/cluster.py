@@ -23,8 +23,10 @@ from schemas.search import BenchmarkHost, Budget, LlmSettings, SearchSpec
 from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model, shown
 from tasks.resolve.hardware_file import find_beside, resolve_network
+from tasks.resolve.host_software import Host, software_of
 from tasks.resolve.pinned import pinned_knobs
 from tasks.resolve.redaction import redact
+from tasks.resolve.stack import declared_stack, wants_detection, with_detected
 from tasks.resolve.yaml_file import KeyPath, YamlFile, read_yaml
 
 _LARGEST_WORLD: Final = 10**6
@@ -40,6 +42,12 @@ class ResolvedCluster(FrozenModel):
     llm: LlmSettings
     warnings: tuple[str, ...] = ()
     files: dict[str, str] = Field(default_factory=dict)
+    stack_origin: dict[str, str] = Field(default_factory=dict)
+    """Where each entry of the cluster's stack came from."""
+    stack_place: str = ""
+    """Where the stack stands in the file, or would."""
+    read_from: dict[str, str] = Field(default_factory=dict)
+    """The user's own file of `gpu`, `network` and `calibration`, where one was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,10 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
     _check_target(reading, target)
     network, hardware, more = _network(reading, target, gpu)
     calibration, fitted = _calibration(reading, gpu)
-    files = [file, *files, *(one for one in (hardware, fitted) if one is not None)]
+    read = {"gpu": next(iter(files), None), "network": hardware, "calibration": fitted}
+    own = {name: one for name, one in read.items() if one is not None}
     capacity, capacity_notices = _hbm_capacity(reading, gpu)
+    stack = declared_stack(_either(reading, "stack") or Stack())
     cluster = Cluster(
         name=target.name,
         num_nodes=target.num_nodes,
@@ -95,7 +105,7 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
         network=network,
         hbm_capacity_gb=capacity,
         memory_safety_margin=reading.values.optimization.memory_safety_margin,
-        stack=_either(reading, "stack") or Stack(),
+        stack=stack.stack,
         moe_imbalance=_imbalance(_either(reading, "moe_imbalance")),
         memory_overheads=_either(reading, "memory_overheads") or MemoryOverheads(),
         placement=_either(reading, "placement") or Cluster.model_fields["placement"].default,
@@ -109,8 +119,45 @@ def resolve_cluster(path: Path, *, env: Mapping[str, str] | None = None) -> Reso
         benchmark=reading.values.available_for_benchmark,
         llm=_llm(reading, environment),
         warnings=(*notices, *more, *capacity_notices),
-        files={one.label: _without_secrets(one) for one in files},
+        files={one.label: _without_secrets(one) for one in (file, *own.values())},
+        stack_origin=dict(stack.origin),
+        stack_place=reading.where(*_stack_key(reading)),
+        read_from={name: one.label for name, one in own.items()},
     )
+
+
+def on_this_host(
+    resolved: ResolvedCluster,
+    framework: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    detect: bool = False,
+) -> ResolvedCluster:
+    """`resolved` with what its stack leaves open as this machine has it, if the file says that this
+    is the benchmark host (`available_for_benchmark.has_gpu`) or `detect` does as if.
+
+    `framework` is the workload's; `env` the environment with ROCM_PATH, the process's when None.
+    """
+    is_host = detect or resolved.benchmark.has_gpu
+    declared = resolved.cluster.stack
+    if not wants_detection(declared, is_host=is_host):
+        return resolved
+    vendor = resolved.cluster.gpu.vendor
+    found = software_of(Host.here(os.environ if env is None else env), vendor, framework)
+    known = with_detected(declared, found, resolved.stack_place, vendor, is_host=is_host)
+    return resolved.model_copy(
+        update={
+            "cluster": resolved.cluster.model_copy(update={"stack": known.stack}),
+            "stack_origin": dict(known.origin),
+            "warnings": (*resolved.warnings, *known.warnings),
+        }
+    )
+
+
+def _stack_key(reading: _Reading) -> KeyPath:
+    """Where the file's stack stands."""
+    inside = ("target_cluster", "stack")
+    return inside if reading.sets(*inside) else ("stack",)
 
 
 def _gpu(reading: _Reading) -> tuple[GpuProfile, list[YamlFile], list[str]]:

@@ -1,7 +1,7 @@
 """A workload's effective settings: its file over its presets over the framework's defaults."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,16 +42,39 @@ class Resolved:
     files: dict[str, str]
     warnings: tuple[str, ...]
     name: str
+    looked_at: dict[Path, bool]
+    """Every file that was asked for, but those that ship, and whether it was there."""
+    variables: dict[str, str | None]
+    """Every environment variable that was asked for, and its value; None: not set."""
+
+
+class _Watched(Mapping[str, str]):
+    """An environment that remembers what was asked of it."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self.asked: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self.asked[name] = self._values.get(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def effective_settings(
     path: Path, *, model_path: Sequence[Path] = (), env: Mapping[str, str] | None = None
 ) -> Resolved:
     """The workload's settings over its model preset, module preset and the framework's defaults."""
-    environment = dict(os.environ if env is None else env)
+    environment = _Watched(os.environ if env is None else env)
     source = Source(Path(path), str(path))
-    search = PresetSearch(source, _model_folders(model_path, environment))
+    search = PresetSearch(source, model_folders(model_path, environment))
     loader = ChainLoader(search, environment)
+    search.looked_at[source.path] = True
     file, own = loader.read(source)
     document = loader.merge_bases(own, source, "modules")
     trainer = _trainer(document, source.label)
@@ -86,6 +109,8 @@ def effective_settings(
             *secrets,
         ),
         name=_name(document, path),
+        looked_at=search.looked_at,
+        variables=environment.asked,
     )
 
 
@@ -101,7 +126,7 @@ def _layered(
     return overrides.over(module.without(*silent).over(model.over(defaults)))
 
 
-def _model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[Path, ...]:
+def model_folders(model_path: Sequence[Path], env: Mapping[str, str]) -> tuple[Path, ...]:
     """The folders of `--model-path`, then those of `REFOLD_MODEL_PATH`; each must be there."""
     parts = env.get("REFOLD_MODEL_PATH", "").split(os.pathsep)
     listed = [Path(part).expanduser() for part in parts if part]

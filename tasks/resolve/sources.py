@@ -5,7 +5,7 @@ The order is: beside the workload, the `--model-path` folders, then the presets 
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -34,9 +34,18 @@ class Source:
         return Source(path, str(path))
 
 
+SHIPPED: Final = "refold:"
+"""How the names of files that ship with Refold begin."""
+
+
+def is_shipped(label: str) -> bool:
+    """Whether a file's name is one of this package's."""
+    return label.startswith(SHIPPED)
+
+
 def shipped(path: Path) -> Source:
     """A preset of this package; its label does not depend on where the package is installed."""
-    return Source(path, f"refold:{path.resolve().relative_to(PRESETS.resolve())}", shipped=True)
+    return Source(path, f"{SHIPPED}{path.resolve().relative_to(PRESETS.resolve())}", shipped=True)
 
 
 def shipped_presets(kind: Kind) -> list[Source]:
@@ -50,11 +59,20 @@ class PresetSearch:
 
     workload: Source
     model_path: tuple[Path, ...] = ()
+    looked_at: dict[Path, bool] = field(default_factory=dict, compare=False)
+    """Every file a resolution asked for, but those of this package, and whether it was there."""
+
+    def is_there(self, source: Source) -> bool:
+        """Whether a source can be read; that it was asked for is remembered."""
+        there = is_regular_file(source.path)
+        if not source.shipped:
+            self.looked_at[source.path] = there
+        return there
 
     def locate(self, name: str, kind: Kind) -> Source | None:
         """The preset called `name` in the first place that has it."""
         for source in self._candidates(name, kind):
-            if is_regular_file(source.path) and not self._is_workload(source):
+            if self.is_there(source) and not self._is_workload(source):
                 return source
         return None
 

@@ -35,7 +35,11 @@ def resolve_workload(
     Raises WorkloadError (UnsupportedModel for a family the oracle does not describe) in one line
     with file, line and key, for whatever cannot be understood.
     """
-    resolved = effective_settings(path, model_path=model_path, env=env)
+    return workload_from(effective_settings(path, model_path=model_path, env=env), path)
+
+
+def workload_from(resolved: Resolved, path: Path) -> Workload:
+    """The workload that the settings of the file at `path` amount to; raises as the above."""
     architecture = architecture_from(resolved)
     try:
         return _workload(resolved, architecture, str(path))

@@ -35,7 +35,7 @@ OFFERED = {
     "check": [*FILES, "--set"],
     "axes": [*FILES, "--why"],
     "workloads": ["DIR", "--model-path", "--json"],
-    "signature": [*FILES, "--gemm-backend"],
+    "signature": [*FILES, "--gemm-backend", "--detect", "--all"],
     "project": [
         "[WORKLOAD]", "[CLUSTER]", "--set", "--batch", "--model-path", "--gemm-backend",
         "--memory-regime", "--explain", "--equation", "--json",

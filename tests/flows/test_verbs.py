@@ -74,14 +74,6 @@ def test_axes_lists_what_the_rules_derive(refold: Run):
     assert "tp 16: tp 16 is more than the 8 GPUs of a node" in shown
 
 
-def test_signature_names_the_gemm_model_that_prices(refold: Run):
-    answer = json.loads(refold("signature", *PAIR, "--gemm-backend", "tile", "--json").out)
-    assert set(answer["hashes"]) == {"model", "cluster", "stack"}
-    assert answer["stack"]["gemm"].startswith("tile ")
-    shown = refold("signature", *PAIR, "--gemm-backend", "tile").out
-    assert answer["hashes"]["stack"] in shown
-
-
 def test_workloads_tabulates_what_resolves_and_what_does_not(refold: Run, tmp_path: Path):
     folder = tmp_path / "all"
     (folder / "below").mkdir(parents=True)
