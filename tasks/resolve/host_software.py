@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, PackageMetadata, distributions
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -232,8 +232,10 @@ def _package(host: Host, name: str) -> Distribution | None:
 def _version_of(package: Distribution | None) -> Found | None:
     if package is None:
         return None
-    told = package.metadata
-    if "Name" not in told or "Version" not in told or not _VERSION.fullmatch(told["Version"]):
+    told: PackageMetadata | None = package.metadata  # None where newer Pythons find no file
+    if told is None or "Name" not in told or "Version" not in told:
+        return None
+    if not _VERSION.fullmatch(told["Version"]):
         return None
     return Found(told["Version"], f"package metadata of {told['Name']}")
 
