@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from schemas.model import FrozenModel
+from schemas.scoring import Scoring
 from schemas.search import MemoryRegime, Mode
 
 GemmBackend = Literal["auto", "origami", "tile"]
@@ -29,6 +30,8 @@ class TuneRequest(FrozenModel):
     """The language model to ask; None: the configured one, if any."""
     resume: bool = False
     """Continue the newest unfinished run with the same spec instead of starting one."""
+    scoring: Scoring | None = None
+    """Where batches are scored; no score depends on it."""
 
 
 class ResumeRequest(FrozenModel):
@@ -40,6 +43,7 @@ class ResumeRequest(FrozenModel):
     """None: where the run was started with."""
     llm: str | None = None
     """The language model to go on with, also after the run's end; None: as before."""
+    scoring: Scoring | None = None
 
 
 class ForkRequest(FrozenModel):
@@ -61,3 +65,4 @@ class ForkRequest(FrozenModel):
     seed_budget: int | None = Field(default=None, ge=1)
     llm: str | None = None
     """The language model to ask from there on; None: the parent's, if it has one."""
+    scoring: Scoring | None = None

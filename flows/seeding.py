@@ -15,6 +15,7 @@ from storage.state import Trial
 from tasks.carry import CARRIED, with_carried
 from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
+from tasks.scoring import Scorer
 from tasks.seed_batch import NumberedTrial, seed_batch
 from tasks.seed_plan import order_for_budget, plan_seeds, skipped_notes
 
@@ -33,7 +34,9 @@ def seeds_are_due(state: State) -> bool:
     return not state.own_rounds
 
 
-def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage) -> None:
+def seed_round(
+    ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage, scorer: Scorer
+) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
 
     Raises:
@@ -53,7 +56,7 @@ def seed_round(ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: 
             break
         if stop is None:
             _propose(ledger, whole)
-            decide(ledger, inputs, cache, stage, _in_flight(ledger.state))
+            decide(ledger, inputs, cache, stage, scorer, _in_flight(ledger.state))
         give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
     finish_round(ledger, PLAN_DONE if complete or stop is None else stop)

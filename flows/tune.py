@@ -34,6 +34,7 @@ from flows.opening import (
 )
 from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
+from flows.scoring import scoring_in
 from flows.seeding import seed_round, seeds_are_due
 from flows.stages import Stage, in_process
 from flows.terminal import say
@@ -45,6 +46,7 @@ from storage import Entry, State, Store
 from storage.evaluation_cache import EvaluationCache
 from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
+from tasks.scoring import Scorer
 from tasks.seed_plan.pins import refuse_impossible_pins
 
 
@@ -63,20 +65,20 @@ def tune(
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
-    with shielded() as shield:
+    with shielded() as shield, scoring_in(store, request.scoring) as scorer:
         watch = Watch(shield, listeners)
         if request.resume:
             run_id = run_to_resume(store, inputs, out_dir, request)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
-            _take_up(store, run_id, inputs, out_dir, watch, stage)
+            _take_up(store, run_id, inputs, out_dir, watch, stage, scorer)
             return run_id
         with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
             with start_run(store, inputs, out_dir, watch) as ledger:
-                search_to_the_end(ledger, inputs, store, out_dir, stage)
+                search_to_the_end(ledger, inputs, store, out_dir, stage, scorer)
             return ledger.run_id
 
 
@@ -96,9 +98,9 @@ def resume(
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
     asked = None if request.llm is None else with_model(inputs, request.llm).search.llm
-    with shielded() as shield:
+    with shielded() as shield, scoring_in(store, request.scoring) as scorer:
         watch = Watch(shield, listeners)
-        _take_up(store, run_id, inputs, request.out_dir, watch, stage, asked)
+        _take_up(store, run_id, inputs, request.out_dir, watch, stage, scorer, asked)
     return run_id
 
 
@@ -109,6 +111,7 @@ def _take_up(
     out_dir: Path | None,
     watch: Watch,
     stage: Stage,
+    scorer: Scorer,
     llm: LlmPlan | None = None,
 ) -> None:
     """A run's rest. Its lease comes before its out-dir: who holds both is named by the lease."""
@@ -116,11 +119,11 @@ def _take_up(
         folder = out_dir_of_run(ledger.state, out_dir)
         with held(folder):
             record_resumption(ledger, llm)
-            search_to_the_end(ledger, inputs, store, folder, stage)
+            search_to_the_end(ledger, inputs, store, folder, stage, scorer)
 
 
 def search_to_the_end(
-    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage
+    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage, scorer: Scorer
 ) -> None:
     """Takes an open run to its end, or records why it stopped; then writes its artefacts, while its
     lease is still held.
@@ -132,7 +135,7 @@ def search_to_the_end(
     with _interruptible(ledger):
         again = partial(continue_round, store, ledger)
         models = Models(key_from(inputs.llm), inputs.secrets(), again)
-        search(ledger, inputs, store.evaluations, stage, models)
+        search(ledger, inputs, store.evaluations, stage, models, scorer)
         ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
@@ -182,7 +185,12 @@ def _record_interruption(ledger: Ledger, why: str) -> bool:
 
 
 def search(
-    ledger: Recorder, inputs: Inputs, cache: EvaluationCache, stage: Stage, models: Models
+    ledger: Recorder,
+    inputs: Inputs,
+    cache: EvaluationCache,
+    stage: Stage,
+    models: Models,
+    scorer: Scorer,
 ) -> None:
     """The search itself, from wherever the run stands to its end; nothing for a finished run.
 
@@ -196,9 +204,9 @@ def search(
         axes = stage("derive_axes", derive_axes, inputs.workload, inputs.cluster, inputs.search)
         ledger.record(Entry(AxesDerived(axes=axes)))
     if seeds_are_due(ledger.state):
-        seed_round(ledger, inputs, cache, stage)
+        seed_round(ledger, inputs, cache, stage, scorer)
     if ledger.state.spec.search.llm is not None:
-        llm_rounds(ledger, inputs, cache, stage, models)
+        llm_rounds(ledger, inputs, cache, stage, models, scorer)
     outcome = stage("finish", finish, ledger.state, inputs.cluster, _stop(ledger.state))
     ledger.record(Entry(_run_finished(outcome)))
     ledger.anchor()

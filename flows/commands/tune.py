@@ -11,11 +11,15 @@ from flows.options import (
     MemoryRegime,
     ModelPath,
     RunId,
+    ScoringAddress,
+    ScoringEngine,
     StoreOption,
+    Workers,
     examples,
     place,
 )
 from schemas.errors import EnvironmentMissing, UserError
+from schemas.scoring import Scoring
 
 TUNE_EXAMPLES = examples(
     "refold tune --workload workload.yaml --target-cluster cluster.yaml --seed-only",
@@ -88,6 +92,9 @@ def tune(
     ] = None,
     model_path: ModelPath = None,
     store: StoreOption = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     prefect: Prefect = None,
     gemm_backend: GemmBackend = "auto",
     memory_regime: MemoryRegime = "config",
@@ -116,6 +123,7 @@ def tune(
         seed_only=seed_only,
         llm=llm,
         resume=resume,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
     )
     run_search(request, prefect=prefect, as_json=as_json)
 
@@ -130,6 +138,9 @@ def resume(
             metavar="MODEL", help="Go on with this language model.", show_default="as before"
         ),
     ] = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     prefect: Prefect = None,
     as_json: Json = False,
 ) -> None:
@@ -137,7 +148,13 @@ def resume(
     from flows.requests import ResumeRequest
     from flows.running import run_search
 
-    request = ResumeRequest(run=run_id, store=store, out_dir=out_dir, llm=llm)
+    request = ResumeRequest(
+        run=run_id,
+        store=store,
+        out_dir=out_dir,
+        llm=llm,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
+    )
     run_search(request, prefect=prefect, as_json=as_json)
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
+from tasks.score_pool import CHUNK, PAYS_FROM, best_way_to_score, score_in_pool, workers_worth
 
 from projection.legality import LegalSpace
 from schemas.evaluation import Evaluation
@@ -14,7 +15,6 @@ from schemas.trial import NormalTrial
 from tasks.inputs import Inputs
 from tasks.memory_filter import Rejection, Survivor
 from tasks.score import Scored, one_by_one, score
-from tasks.score_pool import CHUNK, PAYS_FROM, best_way_to_score, score_in_pool, workers_worth
 from tests.builders import cluster, small_moe
 from tests.tasks.seeds import mixtral_inputs, numbered
 
