@@ -1,4 +1,4 @@
-"""How long a cluster may be without a worker before it is taken for lost."""
+"""How long a cluster may be silent, or without a worker, before it is taken for lost."""
 
 import time
 from collections.abc import Callable
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Patience:
     """Seconds of the monotonic clock."""
 
+    connect_s: float = 20.0
+    """For the first answer of a cluster that is there."""
     look_s: float = 2.0
     """How often one looks whether there are workers while no answer comes."""
     stranded_s: float = 60.0

@@ -23,7 +23,6 @@ from projection.legality import normalise
 from schemas.errors import EnvironmentMissing
 from schemas.evaluation import Evaluation
 from schemas.trial import NormalTrial, TrialConfig
-from storage.canonical import canonical
 from tasks.evaluators import Evaluator
 from tasks.inputs import Inputs
 
@@ -69,7 +68,7 @@ def _software(inputs: Inputs) -> Mapping[str, str]:
     """The model behind scores and, against what no version tells, the baseline's own score."""
     signature = inputs.signature
     baseline = normalise(TrialConfig(), inputs.workload)
-    answer = canonical(inputs.evaluator().score(baseline).model_dump(mode="json"))
+    answer = inputs.evaluator().score(baseline).model_dump_json()
     return {
         "GEMM model": f"{inputs.gemm.name} {inputs.gemm.version}",
         "signature": " ".join(signature.hashes.model_dump().values()),

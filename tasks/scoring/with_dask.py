@@ -16,7 +16,6 @@ from tasks.scoring.patience import Patience
 from tasks.scoring.pieces import pieces
 from tasks.scoring.question import Question, answer, ask, evaluations
 
-CONNECT_S: Final = 20
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -41,11 +40,15 @@ class Dask:
             return None
         from distributed import Client
 
+        # What goes wrong is said once, by us; Dask's client logs every attempt with a traceback.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         try:
             if self._address is None:
                 self._cluster = self._local_cluster()
             self._client = Client(
-                self._address or self._cluster, timeout=CONNECT_S, set_as_default=False
+                self._address or self._cluster,
+                timeout=self._patience.connect_s,
+                set_as_default=False,
             )
             self._client.wait_for_workers(1, timeout=self._patience.stranded_s)
         except (OSError, TimeoutError, ValueError) as error:
@@ -98,6 +101,7 @@ class Dask:
             dashboard_address=f"{LOOPBACK}:0",
             local_directory=str(self._folder),
             memory_limit=None,
+            preload=["tasks.scoring.dask_worker"],
             silence_logs=logging.CRITICAL,
         )
 
@@ -127,12 +131,15 @@ class Dask:
                 raise self._lost("it has no worker any more")
 
     def _result(self, future: Any) -> bytes:
-        if future.status == "finished":
-            return bytes(future.result())
+        from distributed import CancelledError
+
         if future.status == "error":
             error = future.exception()
             raise self._unanswered(error) from error
-        raise self._lost("its scheduler is gone")
+        try:
+            return bytes(future.result(self._patience.stranded_s))
+        except (OSError, TimeoutError, CancelledError) as error:
+            raise self._lost("its scheduler is gone") from error
 
     def _unanswered(self, error: BaseException) -> Exception:
         from distributed import KilledWorker

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -107,6 +108,7 @@ class Ray:
             options |= self._local_cluster(stack)
         else:
             options["address"] = self._address
+            self._refuse_silence(self._address)
         import ray
 
         stack.callback(ray.shutdown)
@@ -116,6 +118,25 @@ class Ray:
         except (OSError, RuntimeError, ValueError, ImportError) as error:
             raise EnvironmentMissing(
                 f"{self._name} cannot be used: {_first_line(error)}",
+                hint="ray start --head starts one; without an address one is started",
+            ) from error
+
+    def _refuse_silence(self, address: str) -> None:
+        """Ray itself takes minutes to find out that nobody listens.
+
+        Raises:
+            EnvironmentMissing: nobody does.
+        """
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        if not host:
+            return
+        try:
+            socket.create_connection(
+                (host.strip("[]"), int(port)), self._patience.connect_s
+            ).close()
+        except OSError as error:
+            raise EnvironmentMissing(
+                f"{self._name} cannot be used: {error.strerror or 'it does not answer'}",
                 hint="ray start --head starts one; without an address one is started",
             ) from error
 
