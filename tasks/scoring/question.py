@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
 import projection
 import schemas
@@ -26,6 +27,7 @@ from schemas.trial import NormalTrial, TrialConfig
 from tasks.evaluators import Evaluator
 from tasks.inputs import Inputs
 
+SAME_EVERYWHERE: Final = "install the same Refold, Python and GEMM model on every worker"
 MakeEvaluator = Callable[[], Evaluator]
 """Builds the evaluator inside a worker; must pickle."""
 Software = Callable[[], Mapping[str, str]]
@@ -121,7 +123,7 @@ def _refuse_other(expected: Mapping[str, str], here: Mapping[str, str]) -> None:
             raise EnvironmentMissing(
                 f"a worker ({this_worker()}) would score differently: its {name} is"
                 f" {here.get(name, 'not known')}, here it is {value}",
-                hint="install the same Refold, Python and GEMM model on every worker",
+                hint=SAME_EVERYWHERE,
             )
 
 

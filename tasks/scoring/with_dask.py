@@ -4,6 +4,7 @@ A worker that dies is replaced, and its trials are asked again, by Dask itself.
 """
 
 import logging
+import pydoc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from schemas.trial import NormalTrial
 from tasks.scoring.engine import ScoringLost
 from tasks.scoring.patience import Patience
 from tasks.scoring.pieces import pieces
-from tasks.scoring.question import Question, answer, ask, evaluations
+from tasks.scoring.question import SAME_EVERYWHERE, Question, answer, ask, evaluations
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -57,6 +58,7 @@ class Dask:
                 f"{self._name} cannot be used: {error or 'no worker has joined it'}",
                 hint="dask scheduler and dask worker start one; without an address one is started",
             ) from error
+        self._refuse_workers_without_refold()
         return f"scoring on {self._name}, {self._num_threads()} at a time"
 
     def score(
@@ -105,6 +107,24 @@ class Dask:
             silence_logs=logging.CRITICAL,
         )
 
+    def _refuse_workers_without_refold(self) -> None:
+        """A worker that is sent what it cannot load ends itself: it is asked first, by a function
+        that every Python has.
+
+        Raises:
+            EnvironmentMissing: a worker has no Refold, or one without this module.
+        """
+        name = f"{answer.__module__}.{answer.__qualname__}"
+        found = self._client.run(pydoc.locate, name, on_error="return")
+        without = sorted(worker for worker, there in found.items() if there != answer)
+        if without:
+            self.close()
+            raise EnvironmentMissing(
+                f"{self._name}: the worker at {without[0]} has no Refold, or another"
+                f" ({len(without)} of {len(found)} workers)",
+                hint=SAME_EVERYWHERE,
+            )
+
     def _num_threads(self) -> int:
         return sum(self._client.nthreads().values())
 
@@ -148,7 +168,7 @@ class Dask:
             return self._lost("workers die of the same trials again and again")
         return EnvironmentMissing(
             f"{self._name}: a worker cannot run this Refold: {type(error).__name__}: {error}",
-            hint="install the same Refold, Python and GEMM model on every worker",
+            hint=SAME_EVERYWHERE,
         )
 
     def _lost(self, why: str) -> ScoringLost:

@@ -22,7 +22,7 @@ from schemas.trial import NormalTrial
 from tasks.scoring.engine import ScoringLost
 from tasks.scoring.patience import Patience
 from tasks.scoring.pieces import pieces
-from tasks.scoring.question import Question, answer, ask, evaluations
+from tasks.scoring.question import SAME_EVERYWHERE, Question, answer, ask, evaluations
 
 NAMESPACE: Final = "refold"
 OBJECT_STORE_BYTES: Final = 100 * 2**20
@@ -75,7 +75,7 @@ class Ray:
         try:
             for piece in pieces(len(trials), self._num_cpus()):
                 asked = ask(question, trials[piece.start : piece.stop])
-                pending[self._ask.remote(*asked)] = piece
+                pending[self._sent(asked)] = piece
             while pending:
                 for reference in self._finished(list(pending)):
                     answered = self._result(reference)
@@ -158,6 +158,13 @@ class Ray:
 
         return int(ray.cluster_resources().get("CPU", 0))
 
+    def _sent(self, asked: tuple[object, ...]) -> Any:
+        """Ray Client has the cluster load what it is to run at once, and raises what that raises."""
+        try:
+            return self._ask.remote(*asked)
+        except (ImportError, AttributeError) as error:
+            raise self._unable(str(error)) from error
+
     def _finished(self, references: list[Any]) -> list[Any]:
         """Those that are done, at least one; each once, since the caller takes it off its list.
 
@@ -184,12 +191,14 @@ class Ray:
         try:
             return bytes(ray.get(reference))
         except ray.exceptions.RayTaskError as error:
-            raise EnvironmentMissing(
-                f"{self._name}: a worker cannot run this Refold: {_last_line(error)}",
-                hint="install the same Refold, Python and GEMM model on every worker",
-            ) from error
+            raise self._unable(_last_line(error)) from error
         except (ray.exceptions.RayError, OSError, RuntimeError) as error:
             raise self._lost(_first_line(error)) from error
+
+    def _unable(self, why: str) -> EnvironmentMissing:
+        return EnvironmentMissing(
+            f"{self._name}: a worker cannot run this Refold: {why}", hint=SAME_EVERYWHERE
+        )
 
     def _lost(self, why: str) -> ScoringLost:
         return ScoringLost(f"{self._name} does not answer for its trials: {why}")
