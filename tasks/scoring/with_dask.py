@@ -72,7 +72,7 @@ class Dask:
                 asked = ask(question, trials[piece.start : piece.stop])
                 pending[self._client.submit(answer, *asked, pure=False)] = piece
             while pending:
-                for future in self._finished(list(pending)):
+                for future in sorted(self._finished(list(pending)), key=lambda f: pending[f].start):
                     answered = self._result(future)
                     yield from zip(pending.pop(future), evaluations(answered), strict=True)
         finally:
@@ -145,9 +145,11 @@ class Dask:
                 raise self._lost("its scheduler is gone") from error
             except TimeoutError:
                 pass
-            if self._client.status != "running":
-                raise self._lost("its scheduler is gone")
-            if lonely(bool(self._client.scheduler_info()["workers"])):
+            try:
+                anybody = self._num_threads() > 0
+            except (OSError, TimeoutError) as error:
+                raise self._lost("its scheduler is gone") from error
+            if lonely(anybody):
                 raise self._lost("it has no worker any more")
 
     def _result(self, future: Any) -> bytes:

@@ -159,7 +159,7 @@ class Ray:
         return int(ray.cluster_resources().get("CPU", 0))
 
     def _sent(self, asked: tuple[object, ...]) -> Any:
-        """Ray Client has the cluster load what it is to run at once, and raises what that raises."""
+        """Ray Client has its cluster load at once what it is to run, raising what that raises."""
         try:
             return self._ask.remote(*asked)
         except (ImportError, AttributeError) as error:

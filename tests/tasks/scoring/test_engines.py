@@ -19,7 +19,7 @@ from tests.tasks.scoring.batches import DENSE, MOE, asking, batch_of, written, w
 from tests.tasks.scoring.evaluators import Crashes, CrashesObstinately, DiesOnce
 from tests.tasks.scoring.running import Clusters
 
-ENGINES = ("processes", "dask", "ray")
+ENGINES = ("processes", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dask", "ray")))
 
 
 @pytest.fixture(params=ENGINES)
