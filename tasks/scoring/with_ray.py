@@ -55,7 +55,7 @@ class Ray:
             return None
         with ExitStack() as stack:
             if _is_connected():
-                self._address = self._address or "the one this process is connected to"
+                self._address = self._address or "the address this process is connected to"
             else:
                 self._connect(stack)
             self._ours = stack.pop_all()
