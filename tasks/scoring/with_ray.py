@@ -48,6 +48,7 @@ class Ray:
         self._patience = patience or Patience()
         self._ours: ExitStack | None = None
         self._ask: Any = None
+        self._head = ""
 
     def start(self) -> str | None:
         """Starts the cluster, or connects to the one that is there."""
@@ -61,6 +62,8 @@ class Ray:
             self._ours = stack.pop_all()
         import ray
 
+        is_far = ray.util.client.ray.is_connected()
+        self._head = self._address or "" if is_far else ray.get_runtime_context().gcs_address
         self._ask = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(answer)
         return f"scoring on {self._name}, {self._num_cpus()} at a time"
 
@@ -69,8 +72,6 @@ class Ray:
     ) -> Iterator[tuple[int, Evaluation]]:
         """As `Engine.score`."""
         self.start()
-        import ray
-
         pending: dict[Any, range] = {}
         try:
             for piece in pieces(len(trials), self._num_cpus()):
@@ -81,9 +82,7 @@ class Ray:
                     answered = self._result(reference)
                     yield from zip(pending.pop(reference), evaluations(answered), strict=True)
         finally:
-            if pending and ray.is_initialized():
-                for reference in pending:
-                    ray.cancel(reference)
+            _call_off(list(pending))
 
     def close(self) -> None:
         """Disconnects, and ends the cluster that was started here."""
@@ -122,23 +121,13 @@ class Ray:
             ) from error
 
     def _refuse_silence(self, address: str) -> None:
-        """Ray itself takes minutes to find out that nobody listens.
-
-        Raises:
-            EnvironmentMissing: nobody does.
-        """
-        host, _, port = address.rpartition("://")[2].rpartition(":")
-        if not host:
-            return
-        try:
-            socket.create_connection(
-                (host.strip("[]"), int(port)), self._patience.connect_s
-            ).close()
-        except OSError as error:
+        """Raises EnvironmentMissing: nobody listens there. Ray takes minutes to find that out."""
+        problem = _unreachable(address, self._patience.connect_s)
+        if problem is not None:
             raise EnvironmentMissing(
-                f"{self._name} cannot be used: {error.strerror or 'it does not answer'}",
+                f"{self._name} cannot be used: {problem}",
                 hint="ray start --head starts one; without an address one is started",
-            ) from error
+            )
 
     def _local_cluster(self, stack: ExitStack) -> dict[str, Any]:
         _take_a_token()
@@ -179,11 +168,19 @@ class Ray:
                 done, _ = ray.wait(references, timeout=self._patience.look_s)
                 if done:
                     return list(done)
+                self._refuse_a_dead_head()
                 alone = not self._num_cpus()
             except (ray.exceptions.RayError, OSError, RuntimeError) as error:
                 raise self._lost(_first_line(error)) from error
             if lonely(not alone):
                 raise self._lost("it has no CPU any more")
+
+    def _refuse_a_dead_head(self) -> None:
+        """Raises ScoringLost: the head is gone. After a minute of that, Ray would end this process
+        without a word to it."""
+        problem = _unreachable(self._head, self._patience.connect_s)
+        if problem is not None:
+            raise self._lost(f"its head is gone ({problem})")
 
     def _result(self, reference: Any) -> bytes:
         import ray
@@ -202,6 +199,29 @@ class Ray:
 
     def _lost(self, why: str) -> ScoringLost:
         return ScoringLost(f"{self._name} does not answer for its trials: {why}")
+
+
+def _call_off(references: list[Any]) -> None:
+    """What is queued is not asked any more; of a cluster that is gone, nothing is."""
+    import ray
+
+    try:
+        for reference in references:
+            ray.cancel(reference)
+    except (ray.exceptions.RayError, OSError, RuntimeError):
+        return
+
+
+def _unreachable(address: str, timeout_s: float) -> str | None:
+    """Why no connection to [SCHEME://]HOST:PORT is made, in words; None: one is, or it is none."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host:
+        return None
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except OSError as error:
+        return error.strerror or "it does not answer"
+    return None
 
 
 def _is_connected() -> bool:
