@@ -4,8 +4,8 @@
 
 Trials are of Mixtral 8x22B on four nodes of MI355X, in random order, the same for every engine.
 Each engine runs in a process of its own and scores batches of growing size, of trials it has not
-seen, as one search does. "start" is the cluster's; processes are up before they have imported
-anything, so for that it is the first batch that waits. Seconds are of the wall clock, so the load average stands beside them.
+seen, as one search does. "start" is the cluster's; what workers import, and price with cold caches,
+the first batch waits for. Seconds are of the wall clock, so the load average stands beside them.
 """
 
 import argparse
