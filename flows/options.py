@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from schemas.scoring import Engine
-
 MAX_NAME_BYTES = 255
 """Longest name of a file or folder that Linux's file systems take."""
 
@@ -86,7 +84,7 @@ MemoryRegime = Annotated[
     typer.Option(help="Bytes per parameter: the workload's own precision, or the paper's."),
 ]
 ScoringEngine = Annotated[
-    Engine | None,
+    Literal["auto", "inline", "processes", "dask", "ray"] | None,
     typer.Option(
         "--scoring",
         help="Where batches are scored; auto: in this process, or in several if it pays.",

@@ -16,7 +16,6 @@ from flows.options import (
     Workers,
     examples,
 )
-from schemas.scoring import Scoring
 
 FORK_EXAMPLES = examples(
     "refold fork latest --at-round 1 --set search.budget.seed_budget=30",
@@ -86,6 +85,7 @@ def fork(
     """
     from flows.requests import ForkRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
     files = [path for path in (workload, target_cluster) if path is not None]
     refuse_names_that_are_not_text(*files, *(model_path or ()))

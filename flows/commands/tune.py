@@ -19,7 +19,6 @@ from flows.options import (
     place,
 )
 from schemas.errors import EnvironmentMissing, UserError
-from schemas.scoring import Scoring
 
 TUNE_EXAMPLES = examples(
     "refold tune --workload workload.yaml --target-cluster cluster.yaml --seed-only",
@@ -103,6 +102,7 @@ def tune(
     """Search for a workload's recipe on a cluster: the main job."""
     from flows.requests import TuneRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
     if seed_only and llm is not None:
         raise UserError("--seed-only and --llm contradict each other: leave one out")
@@ -147,6 +147,7 @@ def resume(
     """Take up a run where its log ends; with --llm also one that has ended."""
     from flows.requests import ResumeRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
     request = ResumeRequest(
         run=run_id,
