@@ -25,7 +25,7 @@ from tasks.inputs import Inputs
 from tasks.known_evaluations import known_evaluations
 from tasks.memory_filter import DOES_NOT_FIT, Judge, Rejection, Survivor, memory_filter
 from tasks.score import Scored, score
-from tasks.score_pool import best_way_to_score
+from tasks.scoring import Scorer
 from tasks.seed_batch import NumberedTrial
 
 CACHE = "evaluation cache"
@@ -51,6 +51,7 @@ def decide(
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
+    scorer: Scorer,
     batch: Sequence[NumberedTrial],
 ) -> None:
     """The batch's undecided trials end as rejections and scores, each on disk at once, as far as
@@ -77,8 +78,7 @@ def decide(
     while waiting and what_stops(recorder.state) is None:
         affordable = allowance(recorder.state).perf_calls
         now, waiting = waiting[:affordable], [] if affordable is None else waiting[affordable:]
-        score_many = best_way_to_score(evaluator, inputs.fresh_evaluator(), len(now))
-        for answer in stage("score", score, now, known, score_many):
+        for answer in stage("score", score, now, known, scorer.score_many(evaluator, inputs)):
             if isinstance(answer, Rejection):
                 recorder.record(rejection_entry(recorder, answer))
                 continue

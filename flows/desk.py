@@ -26,6 +26,7 @@ from tasks.llm.plain import plain_text
 from tasks.llm.proposals import read_config
 from tasks.llm.situation import budget_lines, history_lines, knobs_to_ask, notes_text, setting
 from tasks.memory_filter import Rejection, memory_filter
+from tasks.scoring import Scorer
 from tasks.seed_batch import NumberedTrial
 
 INVESTIGATOR = "investigator"
@@ -219,7 +220,7 @@ class Desk:
     def _decide(self, numbered: NumberedTrial, *, simulate: bool) -> None:
         """A verdict: by legality and memory alone if that settles it, else by a score if asked."""
         if simulate:
-            decide(self._recorder, self._inputs, self._cache, in_process, [numbered])
+            decide(self._recorder, self._inputs, self._cache, in_process, Scorer(), [numbered])
             return
         reject_if_it_cannot_be(self._recorder, self._inputs, numbered)
 

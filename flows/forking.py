@@ -12,6 +12,7 @@ from flows.llm_access import with_model
 from flows.opening import DEFAULT_OUT_DIR, Watch, inputs_of_spec, spec_of, store_of
 from flows.out_dir import held
 from flows.requests import ForkRequest
+from flows.scoring import scoring_in
 from flows.stages import Stage, in_process
 from flows.terminal import say
 from flows.tune import search_to_the_end
@@ -57,11 +58,11 @@ def fork(
     asked = f"{cut.words} of {parent}"
     run_id = request.run_id or fresh_run_id()
     out_dir = request.out_dir or DEFAULT_OUT_DIR / f"{inputs.cluster.name}-{run_id}"
-    with held(out_dir), shielded() as shield:
+    with held(out_dir), shielded() as shield, scoring_in(store, request.scoring) as scorer:
         watch = Watch(shield, listeners)
         start = _Start(run_id, origin, known, before, inputs, asked, request.carry)
         with _begin(store, start, out_dir, watch) as ledger:
-            search_to_the_end(ledger, inputs, store, out_dir, stage)
+            search_to_the_end(ledger, inputs, store, out_dir, stage, scorer)
     return run_id
 
 

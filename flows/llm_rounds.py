@@ -37,6 +37,7 @@ from tasks.llm.investigator import Belt, ask_expert, investigate
 from tasks.llm.planner import PLANNER, Plan, Unreadable, ask_planner
 from tasks.llm.proposals import read_candidates
 from tasks.llm.situation import CHECK, notes_text, situation
+from tasks.scoring import Scorer
 from tasks.seed_batch import NumberedTrial
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def llm_rounds(
     cache: EvaluationCache,
     stage: Stage,
     models: Models,
+    scorer: Scorer,
 ) -> None:
     """Rounds until one of them ends the search; continues one that is open.
 
@@ -64,12 +66,12 @@ def llm_rounds(
     """
     if recorder.state.open_round is not None:
         again = recorder if models.again is None else models.again()
-        _round(again, inputs, cache, stage, models)
+        _round(again, inputs, cache, stage, models, scorer)
     while ended(recorder.state) is None:
         state = recorder.state
         started = RoundStarted(proposer=LLM, planned=0, budget=state.spec.search.budget)
         recorder.record(Entry(started, state.next_round))
-        _round(recorder, inputs, cache, stage, models)
+        _round(recorder, inputs, cache, stage, models, scorer)
 
 
 def ended(state: State) -> str | None:
@@ -97,6 +99,7 @@ def _round(
     cache: EvaluationCache,
     stage: Stage,
     models: Models,
+    scorer: Scorer,
 ) -> None:
     why: str | None = None
     final = False
@@ -104,7 +107,8 @@ def _round(
     try:
         plan = stage("llm_round", turn.plan)
         if turn.llm.driver == "planner":
-            decide(recorder, inputs, cache, stage, _propose(recorder, inputs, plan))
+            batch = _propose(recorder, inputs, plan)
+            decide(recorder, inputs, cache, stage, scorer, batch)
         else:
             stage("investigate", turn.investigate, plan)
         final = not plan.candidates

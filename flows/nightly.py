@@ -78,7 +78,7 @@ def run_night(
             ours.record(_started(store, asked, slot))
         elif (known := ours.night).over:  # whoever did it ended while we waited for the log
             return _over(known, out_dir)
-        _do(ours, store, Retuning(store, out_dir, stage, listeners))
+        _do(ours, store, Retuning(store, out_dir, stage, listeners, request.scoring))
         done = ours.night
     stage("report", write_report, done, out_dir)
     return Done(done, out_dir, already=False)

@@ -91,6 +91,29 @@ MemoryRegime = Annotated[
     Literal["config", "paper"],
     typer.Option(help="Bytes per parameter: the workload's own precision, or the paper's."),
 ]
+ScoringEngine = Annotated[
+    Literal["auto", "inline", "processes", "dask", "ray"] | None,
+    typer.Option(
+        "--scoring",
+        help="Where batches are scored; auto: in this process, or in several if it pays.",
+        show_default="REFOLD_SCORING, else auto",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Processes that score, if several do.", show_default="one per CPU"
+    ),
+]
+ScoringAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--scoring-address",
+        metavar="ADDRESS",
+        help="A Dask scheduler (tcp://…) or Ray cluster (ray://…, HOST:PORT, auto) to score on.",
+        show_default="REFOLD_SCORING_ADDRESS, else one is started",
+    ),
+]
 RunId = Annotated[
     str,
     typer.Argument(

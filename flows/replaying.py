@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from flows.differences import fork_differences
@@ -20,6 +21,7 @@ from storage.codec import payload_of
 from storage.evaluation_cache import EvaluationCache, Lookup, ResultIdentity
 from storage.reading import Record
 from tasks.inputs import Inputs
+from tasks.scoring import Scorer
 
 
 class Versions(FrozenModel):
@@ -172,9 +174,11 @@ def _first_differs(
 
 def _rehearse(rehearsal: Rehearsal, inputs: Inputs, first: Record) -> DifferentEvent | None:
     try:
-        search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
-        while rehearsal.reopened():
-            search(rehearsal, inputs, _NothingKnown(), rehearsal.stage, Models(live=False))
+        answers, models = _NothingKnown(), Models(live=False)
+        with closing(Scorer()) as scorer:
+            search(rehearsal, inputs, answers, rehearsal.stage, models, scorer)
+            while rehearsal.reopened():
+                search(rehearsal, inputs, answers, rehearsal.stage, models, scorer)
         rehearsal.finish()
     except RecordEnds:
         return None

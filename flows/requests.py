@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from schemas.model import FrozenModel
+from schemas.scoring import Scoring
 from schemas.search import MemoryRegime, Mode
 
 GemmBackend = Literal["auto", "origami", "tile"]
@@ -33,6 +34,8 @@ class TuneRequest(FrozenModel):
     """Continue the newest unfinished run with the same spec instead of starting one."""
     run_id: str | None = None
     """What the new run is to be called; None: a fresh name."""
+    scoring: Scoring | None = None
+    """Where batches are scored; no score depends on it."""
 
 
 class ResumeRequest(FrozenModel):
@@ -44,6 +47,7 @@ class ResumeRequest(FrozenModel):
     """None: where the run was started with."""
     llm: str | None = None
     """The language model to go on with, also after the run's end; None: as before."""
+    scoring: Scoring | None = None
 
 
 class ForkRequest(FrozenModel):
@@ -65,6 +69,7 @@ class ForkRequest(FrozenModel):
     seed_budget: int | None = Field(default=None, ge=1)
     llm: str | None = None
     """The language model to ask from there on; None: the parent's, if it has one."""
+    scoring: Scoring | None = None
     seed_only: bool = False
     """No rounds of a language model from there on."""
     ask_configured: bool = False
@@ -86,3 +91,5 @@ class NightRequest(FrozenModel):
     """Where report and recipes go; None: below `nightly/`, by the name of the targets file."""
     slot: str | None = None
     """The slot to do, a time or "now"; None: the one that is due."""
+    scoring: Scoring | None = None
+    """Where batches are scored; no score depends on it."""

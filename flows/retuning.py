@@ -13,6 +13,7 @@ from flows.stages import Stage
 from flows.tune import resume, tune
 from schemas.errors import LogError, RunNotFound
 from schemas.night import Moved, Standing, TargetDecided, TargetTaken
+from schemas.scoring import Scoring
 from storage import EventLog, Store, fresh_run_id
 from storage.extent import has_begun
 from tasks.nightly.judge import Due
@@ -33,6 +34,7 @@ class Retuning:
     """Each target's artefacts go to a folder below."""
     stage: Stage
     listeners: Sequence[Listener]
+    scoring: Scoring | None
 
     def begun(self, taken: TargetTaken | None) -> bool:
         """Whether the run of an earlier attempt is there to be taken up."""
@@ -58,13 +60,15 @@ class Retuning:
         """
         out_dir, store = self.out_dir / folder_of(due.target.name), str(self.store.root)
         if self.begun(taken):
-            asked = ResumeRequest(run=taken.run, store=store, out_dir=out_dir)
+            asked = ResumeRequest(run=taken.run, store=store, out_dir=out_dir, scoring=self.scoring)
             resume(asked, stage=self.stage, listeners=self.listeners)
         elif taken.parent is None:
             start = _search_of_its_own(due, taken, store, out_dir)
+            start = start.model_copy(update={"scoring": self.scoring})
             tune(start, stage=self.stage, listeners=self.listeners)
         else:
             again = _continuation(due, taken, taken.parent, store, out_dir)
+            again = again.model_copy(update={"scoring": self.scoring})
             fork(again, stage=self.stage, listeners=self.listeners)
         return self._decision(due, taken)
 

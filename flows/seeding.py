@@ -23,6 +23,7 @@ from tasks.carry import (
 from tasks.finish import PLAN_DONE
 from tasks.inputs import Inputs
 from tasks.kept_steps import seeds_of
+from tasks.scoring import Scorer
 from tasks.seed_batch import NumberedTrial, seed_batch
 from tasks.seed_plan import order_for_budget, skipped_notes
 
@@ -46,6 +47,7 @@ def seed_round(
     inputs: Inputs,
     cache: EvaluationCache,
     stage: Stage,
+    scorer: Scorer,
     answers: KeptAnswers | None = None,
 ) -> None:
     """Takes the seed round from wherever the log says it stands to its end.
@@ -69,7 +71,7 @@ def seed_round(
             break
         if stop is None:
             _propose(ledger, whole)
-            decide(ledger, inputs, cache, stage, _in_flight(ledger.state))
+            decide(ledger, inputs, cache, stage, scorer, _in_flight(ledger.state))
         give_up(ledger)
     complete = not _missing(state, whole) and recorded_stop(state) is None
     finish_round(ledger, PLAN_DONE if complete or stop is None else stop)

@@ -34,6 +34,7 @@ from flows.opening import (
 )
 from flows.out_dir import held
 from flows.requests import ResumeRequest, TuneRequest
+from flows.scoring import scoring_in
 from flows.seeding import seed_round, seeds_are_due
 from flows.stages import Stage, in_process
 from flows.terminal import say, warn
@@ -48,6 +49,7 @@ from tasks.finish import PLAN_DONE, Outcome, finish
 from tasks.inputs import Inputs, resolve_pair
 from tasks.kept_steps import axes_of
 from tasks.recall import recall
+from tasks.scoring import Scorer
 from tasks.seed_plan.pins import refuse_impossible_pins
 
 
@@ -66,14 +68,14 @@ def tune(
     store = store_of(request.store)
     keep_caches_under(store)
     out_dir = out_dir_of(request, inputs)
-    with shielded() as shield:
+    with shielded() as shield, scoring_in(store, request.scoring) as scorer:
         watch = Watch(shield, listeners)
         if request.resume:
             run_id = run_to_resume(store, inputs, out_dir, request)
             warn_if_unanchored(store, run_id)
             # The same job, but perhaps from another path: a run's exports are of its own files.
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
-            _take_up(store, run_id, inputs, out_dir, watch, stage)
+            _take_up(store, run_id, inputs, out_dir, watch, stage, scorer)
             return run_id
         with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
@@ -83,7 +85,7 @@ def tune(
                 store, inputs, out_dir, watch, run_id=request.run_id, recalled=recalled
             )
             with begun as ledger:
-                search_to_the_end(ledger, inputs, store, out_dir, stage)
+                search_to_the_end(ledger, inputs, store, out_dir, stage, scorer)
             return ledger.run_id
 
 
@@ -116,9 +118,9 @@ def resume(
     warn_if_unanchored(store, run_id)
     inputs = stage("resolve", inputs_of_run, store, run_id)
     asked = None if request.llm is None else with_model(inputs, request.llm).search.llm
-    with shielded() as shield:
+    with shielded() as shield, scoring_in(store, request.scoring) as scorer:
         watch = Watch(shield, listeners)
-        _take_up(store, run_id, inputs, request.out_dir, watch, stage, asked)
+        _take_up(store, run_id, inputs, request.out_dir, watch, stage, scorer, asked)
     return run_id
 
 
@@ -129,6 +131,7 @@ def _take_up(
     out_dir: Path | None,
     watch: Watch,
     stage: Stage,
+    scorer: Scorer,
     llm: LlmPlan | None = None,
 ) -> None:
     """A run's rest. Its lease comes before its out-dir: who holds both is named by the lease."""
@@ -136,11 +139,11 @@ def _take_up(
         folder = out_dir_of_run(ledger.state, out_dir)
         with held(folder):
             record_resumption(ledger, llm)
-            search_to_the_end(ledger, inputs, store, folder, stage)
+            search_to_the_end(ledger, inputs, store, folder, stage, scorer)
 
 
 def search_to_the_end(
-    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage
+    ledger: Ledger, inputs: Inputs, store: Store, out_dir: Path, stage: Stage, scorer: Scorer
 ) -> None:
     """Takes an open run to its end, or records why it stopped; then writes its artefacts, while its
     lease is still held.
@@ -152,7 +155,7 @@ def search_to_the_end(
     with _interruptible(ledger):
         again = partial(continue_round, store, ledger)
         models = Models(key_from(inputs.llm), inputs.secrets(), again)
-        search(ledger, inputs, store.evaluations, stage, models, store.answers)
+        search(ledger, inputs, store.evaluations, stage, models, scorer, store.answers)
         ledger.compact()
     stage("export", write_artefacts, ledger.state, inputs.workload, out_dir)
 
@@ -207,6 +210,7 @@ def search(
     cache: EvaluationCache,
     stage: Stage,
     models: Models,
+    scorer: Scorer,
     answers: KeptAnswers | None = None,
 ) -> None:
     """The search itself, from wherever the run stands to its end; nothing for a finished run.
@@ -223,9 +227,9 @@ def search(
         axes = stage("derive_axes", axes_of, inputs, answers, warn)
         ledger.record(Entry(AxesDerived(axes=axes)))
     if seeds_are_due(ledger.state):
-        seed_round(ledger, inputs, cache, stage, answers)
+        seed_round(ledger, inputs, cache, stage, scorer, answers)
     if ledger.state.spec.search.llm is not None:
-        llm_rounds(ledger, inputs, cache, stage, models)
+        llm_rounds(ledger, inputs, cache, stage, models, scorer)
     outcome = stage("finish", finish, ledger.state, inputs.cluster, _stop(ledger.state))
     ledger.record(Entry(_run_finished(outcome)))
     ledger.anchor()

@@ -80,11 +80,13 @@ class Inputs:
         """The keys as text, for a log that refuses to write them."""
         return frozenset(secret.get_secret_value() for secret in self.known_secrets)
 
+    def fresh(self) -> "Inputs":
+        """These for another process: without what was computed here, or is not for it to know."""
+        return replace(self, known_secrets=frozenset(), files={}, llm=LlmSettings())
+
     def fresh_evaluator(self) -> Callable[[], Evaluator]:
-        """`evaluator` for another process: pickles, and carries nothing that was computed here."""
-        return partial(
-            Inputs.evaluator, replace(self, known_secrets=frozenset(), files={}, llm=LlmSettings())
-        )
+        """`evaluator` for another process: pickles."""
+        return partial(Inputs.evaluator, self.fresh())
 
     def evaluator(self) -> Evaluator:
         """Who answers for trials in the search's mode."""

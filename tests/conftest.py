@@ -17,6 +17,7 @@ from tests.end_to_end.searches import request_in, searched
 
 if TYPE_CHECKING:
     from tests.s3_server import S3Server
+    from tests.tasks.scoring.running import Clusters
 
 
 def pytest_configure() -> None:
@@ -54,6 +55,20 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
             server.ready()
             _copy(home / "prefect.db", database)
             yield Standing(server.url, home, database)
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Clusters"]:
+    """Dask and Ray clusters of two workers; one start each for all tests of this process."""
+    from tests.tasks.scoring.running import Clusters
+
+    running = Clusters(tmp_path_factory.mktemp("clusters"))
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray's token is for the processes of these tests; put back what was before.
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            patch.delenv(name, raising=False)
+        yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from flows.commands.tune import OutDir, Prefect, refuse_names_that_are_not_text
-from flows.options import Json, ModelPath, RunId, StoreOption, examples
+from flows.options import (
+    Json,
+    ModelPath,
+    RunId,
+    ScoringAddress,
+    ScoringEngine,
+    StoreOption,
+    Workers,
+    examples,
+)
 
 FORK_EXAMPLES = examples(
     "refold fork latest --at-round 1 --set search.budget.seed_budget=30",
@@ -63,6 +72,9 @@ def fork(
     out_dir: OutDir = None,
     model_path: ModelPath = None,
     store: StoreOption = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     prefect: Prefect = None,
     as_json: Json = False,
 ) -> None:
@@ -73,6 +85,7 @@ def fork(
     """
     from flows.requests import ForkRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
     files = [path for path in (workload, target_cluster) if path is not None]
     refuse_names_that_are_not_text(*files, *(model_path or ()))
@@ -89,5 +102,6 @@ def fork(
         settings=tuple(settings or ()),
         seed_budget=seed_budget,
         llm=llm,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
     )
     run_search(request, prefect=prefect, as_json=as_json)

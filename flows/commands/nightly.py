@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.commands.tune import Prefect
-from flows.options import Json, StoreOption, examples, place
+from flows.options import (
+    Json,
+    ScoringAddress,
+    ScoringEngine,
+    StoreOption,
+    Workers,
+    examples,
+    place,
+)
 
 if TYPE_CHECKING:
     from flows.nightly import Done
@@ -55,6 +63,9 @@ def nightly(
         ),
     ] = None,
     prefect: Prefect = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     as_json: Json = False,
 ) -> None:
     """Tune again what changed; look at the recipe of what did not.
@@ -64,11 +75,18 @@ def nightly(
     from flows.commands.tune import refuse_names_that_are_not_text
     from flows.requests import NightRequest
     from schemas.errors import UserError
+    from schemas.scoring import Scoring
 
     refuse_names_that_are_not_text(targets)
     if serve and slot is not None:
         raise UserError("--serve does each slot when it is due: leave --slot out")
-    request = NightRequest(targets=targets, store=store, out_dir=out_dir, slot=slot)
+    request = NightRequest(
+        targets=targets,
+        store=store,
+        out_dir=out_dir,
+        slot=slot,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
+    )
     if serve:
         _serve(request, prefect=prefect, as_json=as_json)
         return

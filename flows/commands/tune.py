@@ -11,8 +11,11 @@ from flows.options import (
     MemoryRegime,
     ModelPath,
     RunId,
+    ScoringAddress,
+    ScoringEngine,
     SearchMode,
     StoreOption,
+    Workers,
     examples,
     place,
 )
@@ -86,6 +89,9 @@ def tune(
     ] = None,
     model_path: ModelPath = None,
     store: StoreOption = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     prefect: Prefect = None,
     gemm_backend: GemmBackend = "auto",
     memory_regime: MemoryRegime = "config",
@@ -94,6 +100,7 @@ def tune(
     """Search for a workload's recipe on a cluster: the main job."""
     from flows.requests import TuneRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
     if seed_only and llm is not None:
         raise UserError("--seed-only and --llm contradict each other: leave one out")
@@ -115,6 +122,7 @@ def tune(
         llm=llm,
         recall=not no_recall,
         resume=resume,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
     )
     run_search(request, prefect=prefect, as_json=as_json)
 
@@ -129,14 +137,24 @@ def resume(
             metavar="MODEL", help="Go on with this language model.", show_default="as before"
         ),
     ] = None,
+    scoring: ScoringEngine = None,
+    workers: Workers = None,
+    scoring_address: ScoringAddress = None,
     prefect: Prefect = None,
     as_json: Json = False,
 ) -> None:
     """Take up a run where its log ends; with --llm also one that has ended."""
     from flows.requests import ResumeRequest
     from flows.running import run_search
+    from schemas.scoring import Scoring
 
-    request = ResumeRequest(run=run_id, store=store, out_dir=out_dir, llm=llm)
+    request = ResumeRequest(
+        run=run_id,
+        store=store,
+        out_dir=out_dir,
+        llm=llm,
+        scoring=Scoring(engine=scoring, workers=workers, address=scoring_address),
+    )
     run_search(request, prefect=prefect, as_json=as_json)
 
 

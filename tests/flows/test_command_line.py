@@ -18,19 +18,23 @@ from tests.end_to_end.files import write_inputs
 from tests.flows.command import PROGRAM, ROOT, command_line, environment, refold
 
 FILES = ["WORKLOAD", "CLUSTER", "--model-path", "--json"]
+SCORING = ("--scoring", "--workers", "--scoring-address")
 OFFERED = {
     "tune": [
         "--workload", "--target-cluster", "--out-dir", "--mode", "--profiling-mode", "--dry-run",
-        "--seed-only", "--no-agent", "--agent-only", "--resume", "--no-recall", "--seed-budget",
+        *SCORING, "--seed-only", "--no-agent", "--agent-only", "--resume", "--no-recall",
+        "--seed-budget",
         "--search",
         "--llm", "--model-path", "--store", "--prefect", "--no-prefect", "--gemm-backend",
         "--memory-regime", "--json",
     ],
-    "resume": ["RUN", "--store", "--out-dir", "--llm", "--prefect", "--no-prefect", "--json"],
+    "resume": [
+        "RUN", "--store", "--out-dir", "--llm", *SCORING, "--prefect", "--no-prefect", "--json",
+    ],
     "fork": [
         "RUN", "--at-round", "--at-trial", "--at-event", "--workload", "--target-cluster", "--set",
-        "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", "--prefect",
-        "--no-prefect", "--json",
+        "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", *SCORING,
+        "--prefect", "--no-prefect", "--json",
     ],
     "check": [*FILES, "--set"],
     "axes": [*FILES, "--why"],
@@ -70,6 +74,8 @@ OFFERED = {
 }  # fmt: skip
 
 HEAVY = (
+    "distributed",
+    "ray",
     "prefect",
     "torch",
     "dspy",

@@ -18,6 +18,7 @@ from schemas.events import AxesDerived, RoundStarted
 from storage import Entry, State, Store
 from tasks.inputs import Inputs, resolve_pair
 from tasks.llm.halt import Halt
+from tasks.scoring import Scorer
 from tests.end_to_end.files import write_inputs
 
 
@@ -53,7 +54,7 @@ def opened(folder: Path, **budget: Any) -> Iterator[Opened]:
     with shielded() as shield, start_run(store, inputs, folder / "out", Watch(shield)) as ledger:
         axes = derive_axes(inputs.workload, inputs.cluster, inputs.search)
         ledger.record(Entry(AxesDerived(axes=axes)))
-        seed_round(ledger, inputs, store.evaluations, in_process)
+        seed_round(ledger, inputs, store.evaluations, in_process, Scorer())
         begun = RoundStarted(proposer="llm", planned=0, budget=ledger.state.spec.search.budget)
         ledger.record(Entry(begun, 1))
         halt = Halt()
