@@ -5,7 +5,7 @@ from itertools import product
 from typing import NamedTuple
 
 from projection.schedules.execute import makespan
-from projection.schedules.greedy import Greedy, Mode, fill
+from projection.schedules.greedy import Mode, fill
 from projection.schedules.order import Op, OpKind, Orders
 from projection.schedules.pass_times import UNIT, PassTimes, equal_stages
 from projection.schedules.placement import stage_table
@@ -74,24 +74,23 @@ def _squeezed(
     Every rank repeats its building block (Qi et al. 2024, section 3) every 6 units; the order of F
     and B that results is wanted, and run as early as inputs and memory allow, W's in the gaps.
     """
-    stages = stage_table("zbv-greedy-half", pp, 2)
-    unit, usual = (equal_stages(2 * pp, times) for times in (UNIT, USUAL))
-    spans: dict[Orders, float] = {}
-    for run in _runs(pp, num_microbatches, patterns, limit_chunks):
-        if run.orders not in spans:
-            spans[run.orders] = makespan(run.orders, stages, unit)
+    spans = dict(_runs(pp, num_microbatches, patterns, limit_chunks))
     if not spans:
         raise ScheduleError(f"no V schedule for {pp} ranks fits {limit_chunks / 2} microbatches")
     shortest = min(spans.values())
     fastest = [orders for orders, span in spans.items() if span == shortest]
+    if len(fastest) == 1:
+        return fastest[0]
+    stages, usual = stage_table("zbv-greedy-half", pp, 2), equal_stages(2 * pp, USUAL)
     return min(fastest, key=lambda orders: makespan(orders, stages, usual))
 
 
 def _runs(
     pp: int, num_microbatches: int, patterns: Sequence[Pattern], limit_chunks: int
-) -> Iterator[Greedy]:
-    """Greedy runs of all patterns under two sets of pass times, hopeless ones left out."""
-    stages = stage_table("zbv-greedy-half", pp, 2)
+) -> Iterator[tuple[Orders, float]]:
+    """Orders from greedy runs of all patterns under two sets of pass times, hopeless ones left out;
+    each with its makespan with unit passes."""
+    stages, unit = stage_table("zbv-greedy-half", pp, 2), equal_stages(2 * pp, UNIT)
     bar = float("inf")
     for pattern in patterns:
         block = building_block(pp, pattern)
@@ -101,10 +100,10 @@ def _runs(
         run = fill(wanted, stages, UNIT, limit_chunks, pattern.mode, give_up_at=bar)
         if run is not None:
             bar = min(bar, run.makespan + 1)
-            yield run
-        other = fill(wanted, stages, LONG_BACKWARD, limit_chunks, pattern.mode)
-        if other is not None:
-            yield other
+            yield run.orders, float(run.makespan)
+        run = fill(wanted, stages, LONG_BACKWARD, limit_chunks, pattern.mode)
+        if run is not None:
+            yield run.orders, makespan(run.orders, stages, unit)
 
 
 def building_block(pp: int, pattern: Pattern) -> Block | None:
