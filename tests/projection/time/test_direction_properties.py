@@ -56,12 +56,10 @@ def test_a_faster_gpu_of_as_many_units_never_slows_anything(
 
 
 @given(case=cases())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_doubled_batch_never_lowers_throughput_nor_raises_the_bubble(case: Case) -> None:
-    """Greedy orders are left to the tables of `test_directions`: with a handful of microbatches
-    and passes of unlike length they idle more in their steady state than in the short run."""
-    assume(case.trial.pp_schedule not in GREEDY)
-    slack = 1e-9
+    """Within 1 % for greedy orders, each made anew for its number of microbatches."""
+    slack = 0.01 if case.trial.pp_schedule in GREEDY else 1e-9
     once, twice = case.project(), case.project(gbs=2 * case.trial.gbs)
     before, after = once.tokens_per_s_per_gpu, twice.tokens_per_s_per_gpu
     assert before is not None
