@@ -2,7 +2,9 @@
 
 Run as `python -m benchmarks.breakdown_sums [--case llama|mixtral|deepseek] [--stride N]` from the
 repository root: every N-th legal trial (default every one) of one or all of the three, none held.
-`tests/projection/test_breakdown_sums.py` does the same for every trial of three smaller spaces.
+So that every one can be asked in minutes, the two spaces of millions are those of a cluster file
+that pins an axis or two to the workload's value. `tests/projection/test_breakdown_sums.py` does the
+same for every trial of three smaller spaces.
 """
 
 import argparse
@@ -11,7 +13,7 @@ import sys
 from projection.legality import LegalSpace
 from projection.oracle import Oracle
 from schemas.evaluation import Evaluation, SignatureHashes
-from schemas.search import SearchSpec
+from schemas.search import AxisToggles, SearchSpec
 from tests.builders import cluster, deepseek_v3, llama_70b, mixtral_8x22b
 
 SIGNATURE = SignatureHashes(model="0" * 16, cluster="0" * 16, stack="0" * 16)
@@ -32,9 +34,19 @@ def worst_error(result: Evaluation) -> float:
 
 
 CASES = {
-    "llama": ("Llama 3.1 70B, 64 GPUs", llama_70b(gbs=256), cluster(8)),
-    "mixtral": ("Mixtral 8x22B, 64 GPUs", mixtral_8x22b(), cluster(8)),
-    "deepseek": ("DeepSeek V3, 256 GPUs", deepseek_v3(), cluster(32)),
+    "llama": ("Llama 3.1 70B, 64 GPUs", llama_70b(gbs=256), cluster(8), AxisToggles()),
+    "mixtral": (
+        "Mixtral 8x22B, 64 GPUs, recompute pinned",
+        mixtral_8x22b(),
+        cluster(8),
+        AxisToggles(recompute=False),
+    ),
+    "deepseek": (
+        "DeepSeek V3, 256 GPUs, recompute and micro batch pinned",
+        deepseek_v3(),
+        cluster(32),
+        AxisToggles(recompute=False, mbs=False),
+    ),
 }
 
 
@@ -43,10 +55,10 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES)
     parser.add_argument("--stride", type=int, default=1)
     asked = parser.parse_args()
-    search = SearchSpec()
     failed = False
     for case in [asked.case] if asked.case else CASES:
-        name, workload, on = CASES[case]
+        name, workload, on, axes = CASES[case]
+        search = SearchSpec(axes=axes)
         oracle = Oracle(workload, on, search, signature=SIGNATURE)
         space = LegalSpace(workload, on, search)
         count, worst = 0, 0.0

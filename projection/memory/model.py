@@ -100,7 +100,8 @@ class MemoryModel:
     def context(self, trial: NormalTrial, degrees: Degrees, shape: WorkShape) -> MemoryContext:
         """What all ranks of `trial` share."""
         architecture, cluster = self._workload.architecture, self._cluster
-        deepep = architecture.is_moe and trial.ep > 1 and shape.dispatcher == "deepep"
+        exchange_ranks = trial.ep * trial.etp if architecture.is_moe else 1
+        deepep = exchange_ranks > 1 and shape.dispatcher == "deepep"
         return MemoryContext(
             architecture=architecture,
             precision=self._workload.precision,
@@ -111,7 +112,7 @@ class MemoryModel:
             communicators=communicators(
                 trial, degrees, cluster.world_size, is_moe=architecture.is_moe
             ),
-            deepep_ranks=(trial.ep, cluster.gpus_per_node) if deepep else None,
+            deepep_ranks=(exchange_ranks, cluster.gpus_per_node) if deepep else None,
         )
 
     def parameters_key(self, trial: NormalTrial, shape: WorkShape) -> tuple[Hashable, ...]:

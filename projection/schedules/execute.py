@@ -88,6 +88,15 @@ def start_times(
     return tuple(map(tuple, starts))
 
 
+def makespan(orders: Orders, stages: Sequence[Sequence[int]], costs: Costs) -> float:
+    """End of the last op, in ms; raises as `start_times` does."""
+    vpp, ends = len(stages[0]), [0.0]
+    for rank, began in enumerate(start_times(orders, stages, costs)):
+        last = orders[rank][-1]
+        ends.append(began[-1] + costs.duration(last.kind, rank * vpp + last.chunk))
+    return max(ends)
+
+
 def _refuse_deadlock(orders: Orders, starts: Sequence[Sequence[float]]) -> None:
     blocked = [
         f"rank {rank} at {order[len(began)]}"

@@ -22,11 +22,11 @@ class PassTimes(NamedTuple):
 UNIT = PassTimes()
 
 
-def equal_stages(pp: int, times: PassTimes) -> Costs:
-    """Costs of a pipeline of one chunk a rank, all taking these times."""
-    edges = [float(times.p2p)] * (pp - 1)
-    forward, input_grad = [float(times.forward)] * pp, [float(times.input_grad)] * pp
-    return Costs(forward, input_grad, [float(times.weight_grad)] * pp, edges, edges)
+def equal_stages(stages: int, times: PassTimes) -> Costs:
+    """Costs of a pipeline of so many chunks on all ranks together, all taking these times."""
+    edges = [float(times.p2p)] * (stages - 1)
+    forward, input_grad = [float(times.forward)] * stages, [float(times.input_grad)] * stages
+    return Costs(forward, input_grad, [float(times.weight_grad)] * stages, edges, edges)
 
 
 def coarse_pass_times(durations: Durations, p2p_ms: P2P | float = 0.0) -> PassTimes:

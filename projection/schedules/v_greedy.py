@@ -1,12 +1,13 @@
 """V-half and V-min: a repeating building block on a V, squeezed under a limit on memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from projection.schedules.greedy import Greedy, Mode, fill
+from projection.schedules.execute import makespan
+from projection.schedules.greedy import Mode, fill
 from projection.schedules.order import Op, OpKind, Orders
-from projection.schedules.pass_times import UNIT
+from projection.schedules.pass_times import UNIT, PassTimes, equal_stages
 from projection.schedules.placement import stage_table
 from schemas.errors import ScheduleError
 
@@ -39,9 +40,17 @@ MIN_PATTERNS = (
     Pattern((1, 1, 1, 1), None, "in-order"),
     Pattern((1, 1, 1, 1), (3, 5, 1), "early-forwards"),
     Pattern((1, 1, 1, 1), None, "early-forwards"),
+    *HALF_PATTERNS,
 )
 """Each the fastest at some pp in a search over pp 2 to 12, three microbatches a rank, all modes and
-gaps, steps up to 3 (half) or 1 (min); a tie went to the pattern that serves more pp."""
+gaps, steps up to 3 (half) or 1 (min); a tie went to the pattern that serves more pp. V-half's serve
+V-min where few ranks leave it as much memory."""
+LONG_BACKWARD = PassTimes(1, 2, 1)
+"""Other times than unit ones under which patterns are run: then some keep their pace with unit
+passes and are far faster with others."""
+USUAL = PassTimes(3, 3, 2)
+"""Passes of a transformer, about: attention has no weights, so W is shorter. Of orders that are
+equally fast with unit passes, the fastest with these is taken."""
 
 
 def v_half(pp: int, num_microbatches: int) -> Orders:
@@ -60,25 +69,41 @@ def v_min(pp: int, num_microbatches: int) -> Orders:
 def _squeezed(
     pp: int, num_microbatches: int, patterns: Sequence[Pattern], limit_chunks: int
 ) -> Orders:
-    """The fastest pattern, with unit passes, that holds at most `limit_chunks` on every rank.
+    """The fastest order, with unit passes, that holds at most `limit_chunks` on every rank.
 
     Every rank repeats its building block (Qi et al. 2024, section 3) every 6 units; the order of F
     and B that results is wanted, and run as early as inputs and memory allow, W's in the gaps.
     """
-    stages = stage_table("zbv-greedy-half", pp, 2)
-    best: Greedy | None = None
+    spans = dict(_runs(pp, num_microbatches, patterns, limit_chunks))
+    if not spans:
+        raise ScheduleError(f"no V schedule for {pp} ranks fits {limit_chunks / 2} microbatches")
+    shortest = min(spans.values())
+    fastest = [orders for orders, span in spans.items() if span == shortest]
+    if len(fastest) == 1:
+        return fastest[0]
+    stages, usual = stage_table("zbv-greedy-half", pp, 2), equal_stages(2 * pp, USUAL)
+    return min(fastest, key=lambda orders: makespan(orders, stages, usual))
+
+
+def _runs(
+    pp: int, num_microbatches: int, patterns: Sequence[Pattern], limit_chunks: int
+) -> Iterator[tuple[Orders, float]]:
+    """Orders from greedy runs of all patterns under two sets of pass times, hopeless ones left out;
+    each with its makespan with unit passes."""
+    stages, unit = stage_table("zbv-greedy-half", pp, 2), equal_stages(2 * pp, UNIT)
+    bar = float("inf")
     for pattern in patterns:
         block = building_block(pp, pattern)
         if block is None:
             continue
         wanted = [_wanted(offsets, num_microbatches) for offsets in block]
-        bar = best.makespan if best else float("inf")
-        tried = fill(wanted, stages, UNIT, limit_chunks, pattern.mode, give_up_at=bar)
-        if tried is not None and tried.makespan < bar:
-            best = tried
-    if best is None:
-        raise ScheduleError(f"no V schedule for {pp} ranks fits {limit_chunks / 2} microbatches")
-    return best.orders
+        run = fill(wanted, stages, UNIT, limit_chunks, pattern.mode, give_up_at=bar)
+        if run is not None:
+            bar = min(bar, run.makespan + 1)
+            yield run.orders, float(run.makespan)
+        run = fill(wanted, stages, LONG_BACKWARD, limit_chunks, pattern.mode)
+        if run is not None:
+            yield run.orders, makespan(run.orders, stages, unit)
 
 
 def building_block(pp: int, pattern: Pattern) -> Block | None:

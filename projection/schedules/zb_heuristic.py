@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from projection.schedules.bounds import lower_bound_ms
-from projection.schedules.execute import start_times
+from projection.schedules.execute import makespan
 from projection.schedules.greedy import Greedy, Mode, fill
 from projection.schedules.one_f_one_b import one_f_one_b
 from projection.schedules.order import Orders
@@ -27,12 +27,7 @@ def zb_heuristic(pp: int, num_microbatches: int, times: PassTimes) -> Orders:
     if fastest.makespan <= lower_bound_ms(stages, num_microbatches, True, costs):
         return fastest.orders
     fixed = zero_bubble(pp, num_microbatches)
-    last_passes = zip(start_times(fixed, stages, costs), fixed, strict=True)
-    ends = [
-        starts[-1] + costs.duration(order[-1].kind, rank)
-        for rank, (starts, order) in enumerate(last_passes)
-    ]
-    return fixed if max(ends) < fastest.makespan else fastest.orders
+    return fixed if makespan(fixed, stages, costs) < fastest.makespan else fastest.orders
 
 
 def greedy_runs(pp: int, num_microbatches: int, times: PassTimes) -> list[Greedy]:

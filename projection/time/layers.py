@@ -236,12 +236,14 @@ def _hide_exchange(
 
     DeepEP: min(overlap · exchange, the layer's attention and MLP compute). All-to-all with
     shared-expert overlap: behind the shared expert's compute. Compute that hides a ring step or a
-    tensor-parallel collective is not there twice. Expert tensor parallelism's own
-    collectives are no part of the exchange: the experts wait for them.
+    tensor-parallel collective is not there twice. Expert tensor parallelism's own collectives are
+    part of DeepEP's exchange, which runs over both groups; behind an all-to-all they are not, and
+    the experts wait for them.
     """
+    parts = ("ep", "etp") if shape.dispatcher == "deepep" else ("ep",)
     sent: dict[str, float] = {}
     for (module, way, group, _), (time_ms, _) in exposed.items():
-        if way == direction and group == "ep":
+        if way == direction and group in parts:
             sent[module] = sent.get(module, 0.0) + time_ms
     exchange = sum(sent.values())
     if not exchange:
@@ -258,7 +260,7 @@ def _hide_exchange(
         left = max(0.0, costs[module].expert_parallel - time_ms * share)
         costs[module] = costs[module]._replace(expert_parallel=left)
     for key, (time_ms, algorithm) in exposed.items():
-        if key[1] == direction and key[2] == "ep":
+        if key[1] == direction and key[2] in parts:
             exposed[key] = (time_ms * (1 - share), algorithm)
 
 

@@ -7,6 +7,7 @@ from projection import parameters
 from projection.operations import (
     Collective,
     Gemm,
+    GroupName,
     MemoryPass,
     ModuleWork,
     Operation,
@@ -183,7 +184,8 @@ def _permutation(
 ) -> tuple[Operation, ...]:
     """Passes that copy tokens into expert order (dispatch) or sum them back (combine).
 
-    All-to-all: the sender makes the copies, and a receiver with several experts sorts what arrives.
+    All-to-all: the sender makes the copies, and a receiver with several experts sorts what arrives,
+    also from itself alone (Megatron-Core `MoEAlltoAllTokenDispatcher`).
     DeepEP and all-gather: the receiver makes the copies. Fused permutation (sync-free stage 1 and
     up) is one kernel instead of an index, a sort and a gather.
     """
@@ -200,7 +202,7 @@ def _permutation(
     passes = [
         MemoryPass(f"moe_{what}_permute", row * (routed.sent_tokens + routed.sent_rows), launches)
     ]
-    if routed.local_experts > 1 and shape.ep > 1:
+    if routed.local_experts > 1:
         sort = MemoryPass(f"moe_{what}_sort", row * 2 * routed.rows, SORT_KERNELS[fused])
         passes.append(sort)
     return tuple(passes)
@@ -230,40 +232,42 @@ def _exchange(
 ) -> tuple[Operation, ...]:
     """Collectives that move tokens to experts (dispatch) or back (combine).
 
-    The message is that of the busiest rank. DeepEP sends a token once per rank. Expert tensor
-    parallelism gathers the tokens over etp before the experts and reduce-scatters after.
+    The message is that of the busiest rank. Expert tensor parallelism gathers over etp before the
+    experts and reduce-scatters after: every routed copy behind an all-to-all, and whole tokens
+    where the exchange runs over ep and etp together (all-gather; DeepEP, which sends a token once
+    per rank: Megatron-Core's flex dispatcher).
     """
     hidden = architecture.hidden_size
     row = float(BF16_BYTES * hidden)
-    gather_kind = what == "dispatch"
-    if shape.dispatcher == "allgather" and shape.ep * shape.etp > 1:
-        whole = row * routed.sent_tokens * shape.dispatch_ranks
-        kind = Collective(
-            "moe_allgather" if gather_kind else "moe_reduce_scatter",
-            "allgather" if gather_kind else "reduce_scatter",
-            whole,
-            "ep",
-        )
-        return (kind,) if shape.ep > 1 else ()
+    dispatches = what == "dispatch"
+    deepep, gathers = shape.dispatcher == "deepep", shape.dispatcher == "allgather"
     operations: list[Operation] = []
-    if shape.dispatch_ranks > 1:
+    if shape.dispatch_ranks > 1 and gathers:
+        whole = row * routed.sent_tokens * shape.dispatch_ranks
+        operations.append(_gathered("moe", "ep", whole, dispatches))
+    elif shape.dispatch_ranks > 1:
         copies = float(architecture.moe_router_topk)
-        if shape.dispatcher == "deepep":
+        if deepep:
             experts = int(architecture.num_experts or 1)
             ranks = min(shape.dispatch_ranks, experts)
             copies = min(copies, distinct_ranks(experts, architecture.moe_router_topk, ranks))
         size = row * routed.sent_tokens * copies * shape.routed_load
-        operations.append(
-            Collective(f"moe_{what}", "alltoall", size, "ep", shape.dispatcher == "deepep")
-        )
+        operations.append(Collective(f"moe_{what}", "alltoall", size, "ep", deepep))
     if shape.etp > 1:
-        whole = row * routed.rows
-        operations.append(
-            Collective("etp_allgather", "allgather", whole, "etp")
-            if gather_kind
-            else Collective("etp_reduce_scatter", "reduce_scatter", whole, "etp")
-        )
-    return tuple(operations if gather_kind else reversed(operations))
+        rows = routed.unique_rows if deepep else routed.rows
+        if gathers:
+            rows = routed.sent_tokens * shape.dispatch_ranks * shape.etp
+        operations.append(_gathered("etp", "etp", row * rows, dispatches, overlappable=deepep))
+    return tuple(operations if dispatches else reversed(operations))
+
+
+def _gathered(
+    name: str, group: GroupName, whole: float, dispatches: bool, *, overlappable: bool = False
+) -> Collective:
+    """All-gather of `whole` bytes on the way to the experts, reduce-scatter on the way back."""
+    if dispatches:
+        return Collective(f"{name}_allgather", "allgather", whole, group, overlappable)
+    return Collective(f"{name}_reduce_scatter", "reduce_scatter", whole, group, overlappable)
 
 
 def _experts(

@@ -191,17 +191,16 @@ def test_deepep_and_sync_free_stages_expose_less_and_less_of_the_exchange() -> N
     assert exposed_ms[1] == pytest.approx(0.35 * plain)
 
 
-def test_deepep_hides_its_exchange_and_not_what_expert_tensor_parallelism_gathers() -> None:
+def test_deepep_exchanges_over_expert_tensor_ranks_too() -> None:
+    """A token travels to each rank once, so its gathers are of tokens and not of routed copies, and
+    hide like the rest; behind an all-to-all the experts wait for them."""
     knobs = {"tp": 2, "etp": 2, "ep": 4}
     plain, deepep = (
         project(mixtral_8x22b(), **knobs),
         project(mixtral_8x22b(), **knobs, use_turbo_deepep=True),
     )
-    for name in ("etp_allgather", "etp_reduce_scatter"):
-        assert plain.comm_breakdown[name] > 0
-        assert deepep.comm_breakdown[name] == pytest.approx(plain.comm_breakdown[name])
-    for name in ("moe_dispatch", "moe_combine"):
-        assert deepep.comm_breakdown[name] < 0.4 * plain.comm_breakdown[name]
+    for name in ("etp_allgather", "etp_reduce_scatter", "moe_dispatch", "moe_combine"):
+        assert 0 < deepep.comm_breakdown[name] < 0.4 * plain.comm_breakdown[name]
 
 
 def test_expert_exchange_across_nodes_costs_more_than_inside_one() -> None:

@@ -9,7 +9,7 @@ from projection.operations import AttentionCore, Collective, Gemm, LayerWork, Sa
 from projection.parameters import Shards
 from projection.work.layer import EMBEDDING, OUTPUT, LayerKind, kind_of_layer, layer_work
 from projection.work.moe import distinct_ranks, exchange_bytes, routing
-from projection.work.shape import WorkShape
+from projection.work.shape import Dispatcher, WorkShape
 from schemas.architecture import Architecture
 from tests.builders import deepseek_v3, llama_70b, mixtral_architecture
 
@@ -286,3 +286,31 @@ def test_kinds_follow_the_models_pattern_of_experts_and_windows() -> None:
         True,
         True,
     ]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"ep": 4}, {"etp": 2}, {"ep": 4, "etp": 2}, {"ep": 8}])
+def test_a_rank_sorts_what_arrives_by_expert_where_it_has_several(sizes: dict[str, int]) -> None:
+    """Also what it sent to itself: Megatron's all-to-all dispatcher asks for the experts only."""
+    layer = layer_work(ARCHITECTURES["mixtral"], sharded(**sizes), LayerKind("decoder", moe=True))
+    names = {op.name for module in layer.modules for op in module.forward}
+    assert ("moe_dispatch_sort" in names) == (sizes.get("ep", 1) < 8)
+
+
+@pytest.mark.parametrize(("dispatcher", "rows"), [("alltoall", 2.0), ("deepep", 1.0)])
+def test_expert_tensor_ranks_share_copies_or_with_deepep_whole_tokens(
+    dispatcher: Dispatcher, rows: float
+) -> None:
+    shape = sharded(etp=4, dispatcher=dispatcher)
+    layer = layer_work(ARCHITECTURES["mixtral"], shape, LayerKind("decoder", moe=True))
+    gathers = [
+        op
+        for module in layer.modules
+        for op in (*module.forward, *module.input_grad)
+        if isinstance(op, Collective) and op.group == "etp"
+    ]
+    tokens = 4 * shape.residual_tokens
+    assert sorted(op.kind for op in gathers) == ["allgather"] * 2 + ["reduce_scatter"] * 2
+    assert {op.num_bytes for op in gathers} == {
+        2 * mixtral_architecture().hidden_size * tokens * rows
+    }
+    assert {op.overlappable for op in gathers} == {dispatcher == "deepep"}
