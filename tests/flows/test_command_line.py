@@ -36,6 +36,11 @@ OFFERED = {
         "--seed-budget", "--llm", "--out-dir", "--model-path", "--store", *SCORING,
         "--prefect", "--no-prefect", "--json",
     ],
+    "nightly": [
+        "TARGETS", "--serve", "--slot", "--store", "--out-dir", "--prefect", "--no-prefect",
+        *SCORING, "--json",
+    ],
+    "nights": ["[NIGHT]", "--verify", "--out-dir", "--last", "--store", "--json"],
     "check": [*FILES, "--set"],
     "axes": [*FILES, "--why"],
     "workloads": ["DIR", "--model-path", "--json"],
