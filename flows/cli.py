@@ -21,6 +21,7 @@ from flows.commands import (
     replay,
     runs,
     schedule,
+    server,
     tune,
 )
 from flows.verbs import USAGE, Verbs
@@ -85,6 +86,7 @@ for register in (
     schedule,
     fidelity,
     calibrate,
+    server,
 ):
     register.add_to(app)
 

@@ -68,7 +68,7 @@ def api(wanted: bool | None, home: Path, say: Callable[[str], None]) -> Iterator
             server = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
             url = server.url
             stack.enter_context(_environment_variable("PREFECT_API_URL", url))
-            stack.enter_context(_environment_variable("NO_PROXY", _past_proxies()))
+            stack.enter_context(_environment_variable("NO_PROXY", past_proxies()))
             import_module("flows.prefect_flow")  # seconds, while the server takes its own
             server.ready()
         elif url is not None:
@@ -102,7 +102,7 @@ def _without_credentials(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _past_proxies() -> str:
+def past_proxies() -> str:
     """NO_PROXY with this machine in it: a proxy cannot reach our own loopback address."""
     existing = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     return ",".join(filter(None, (existing, "127.0.0.1", "localhost")))
