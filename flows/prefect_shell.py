@@ -171,7 +171,8 @@ def as_task(name: str, step: Callable[..., Returned], *args: Any) -> Returned:
         with concealed():
             yield from cast(Any, step)(*args)
 
-    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False)
+    # Not retried, whatever PREFECT_TASKS_DEFAULT_RETRIES says: half a stage is in the log already.
+    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False, retries=0)
     if inspect.isgeneratorfunction(step):
         return cast(Returned, _revealing(made(stream)()))
     with revealed():

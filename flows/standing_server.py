@@ -105,7 +105,9 @@ def _cannot_listen(host: str, port: int, error: OSError) -> UserError | Environm
     if error.errno == errno.EADDRNOTAVAIL:
         return UserError(f"--host {host}: is no address of this machine")
     if error.errno != errno.EADDRINUSE:
-        return EnvironmentMissing(f"{host} port {port}: {error.strerror}", hint="try another --port")
+        return EnvironmentMissing(
+            f"{host} port {port}: {error.strerror}", hint="try another --port"
+        )
     url = f"http://{_in_url(_reachable(host))}:{port}/api"
     try:
         answers(url, PROBE_TIMEOUT_S)
@@ -151,14 +153,19 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def _database() -> str:
     """Where the database is: a file, or `postgresql://host/name`; never who is let in, nor how."""
     from prefect.settings import get_current_settings
-    from sqlalchemy import make_url
 
     secret = get_current_settings().server.database.connection_url
-    url = make_url(secret.get_secret_value() if secret else "")
-    if url.get_backend_name() == "sqlite":
-        return url.database or ":memory:"
-    port = f":{url.port}" if url.port else ""
-    return f"{url.get_backend_name()}://{url.host or ''}{port}/{url.database or ''}"
+    return without_access(secret.get_secret_value() if secret else "")
+
+
+def without_access(url: str) -> str:
+    """A database's URL without user, password, query and driver; of SQLite the file alone."""
+    scheme, _, rest = url.partition("://")
+    kind = scheme.partition("+")[0]
+    where = rest.partition("?")[0]
+    if kind == "sqlite":
+        return where.removeprefix("/") or "a database in memory"
+    return f"{kind}://{where.rpartition('@')[2]}"
 
 
 def _run(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -193,15 +200,14 @@ def _run(listener: socket.socket, announce: Callable[[], None]) -> None:
 
 
 async def _served(app: Any, server: Any, listener: socket.socket) -> None:
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         async with app.router.lifespan_context(app):
             await server.serve(sockets=[listener])
-    except (OSError, SQLAlchemyError) as error:
+    except Exception as error:
         if server.started:
             raise
+        # Any library between us and the database may say in its own way that it is not there.
         raise EnvironmentMissing(
             f"Prefect's database, {_database()}, cannot be used ({type(error).__name__})",
-            hint="see PREFECT_API_DATABASE_CONNECTION_URL in docs/operations.md",
+            hint="PREFECT_API_DATABASE_CONNECTION_URL names it; without, it is a file in the store",
         ) from error
