@@ -2,7 +2,8 @@
 
 Prefect's own `prefect server start` keeps its database in `~/.prefect`, unpacks its pages into the
 installed package, asks questions about profiles, and reports home unless told not to. Here the
-process is ours: telemetry is off, all files are under PREFECT_HOME, and what is wrong is one line.
+process is ours: telemetry is off, in its pages too, all files are under PREFECT_HOME, and what is
+wrong is one line.
 """
 
 import asyncio
@@ -26,6 +27,9 @@ LOCK_NAME = "server.lock"
 PROBE_TIMEOUT_S = 2.0
 SHUTDOWN_TIMEOUT_S = 10
 """How long requests in hand may take once the server is asked to stop."""
+
+ONLY_FROM_HERE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
+"""For browsers. Prefect's pages ask amplitude.com for its settings even where analytics are off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,7 @@ def _run(listener: socket.socket, announce: Callable[[], None]) -> None:
             app,
             lifespan="off",  # ours to enter: what goes wrong there is one line
             log_level="error",
+            headers=[("Content-Security-Policy", ONLY_FROM_HERE)],
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
     )

@@ -53,13 +53,13 @@ def _row(trial: Trial, workload: Workload) -> Row:
     changed = changed_knobs(trial.proposed.config, workload)
     return {
         "trial": trial.number,
-        "proposed by": trial.proposed.rule,
-        "differs from the workload": ", ".join(f"{k}={_value(v)}" for k, (_, v) in changed.items())
-        or "in nothing",
         "tokens/s/GPU": round(trial.score or 0.0, 1),
         "GB/GPU": "not known" if memory is None else round(memory, 1),
         "headroom GB": "not known" if memory is None else round(evaluation.cap_gb - memory, 1),
         "provenance": evaluation.provenance,
+        "proposed by": trial.proposed.rule,
+        "differs from the workload": ", ".join(f"{k}={_value(v)}" for k, (_, v) in changed.items())
+        or "in nothing",
     }
 
 
