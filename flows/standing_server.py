@@ -13,15 +13,17 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.collection_views import from_the_package
 from flows.prefect_shell import past_proxies, prepare_environment
-from flows.temporary_server import answers
-from schemas.errors import EnvironmentMissing, UserError
+from flows.temporary_server import STARTUP_TIMEOUT_S, answers
+from flows.terminal import say
+from schemas.errors import EnvironmentMissing, UserError, shown
 
 LOCK_NAME = "server.lock"
 PROBE_TIMEOUT_S = 2.0
@@ -61,7 +63,7 @@ def serve(
         base = f"http://{_in_url(_reachable(host))}:{listener.getsockname()[1]}"
         _settle(folder, ui=ui)
         ready = Serving(f"{base}/api", base if ui else None, folder, _database())
-        _run(listener, lambda: announce(ready))
+        _run(listener, ready, announce)
 
 
 def is_loopback(host: str) -> bool:
@@ -93,8 +95,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens: who connects before the server is up waits for it."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror as error:
-        raise UserError(f"--host {host}: {error.strerror}") from error
+    except (socket.gaierror, UnicodeError) as error:
+        raise UserError(f"--host {shown(host)} is no address and no name of a host") from error
     with socket.socket(family, kind) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -107,7 +109,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 def _cannot_listen(host: str, port: int, error: OSError) -> UserError | EnvironmentMissing:
     if error.errno == errno.EADDRNOTAVAIL:
-        return UserError(f"--host {host}: is no address of this machine")
+        return UserError(f"--host {host} is no address of this machine")
     if error.errno != errno.EADDRINUSE:
         return EnvironmentMissing(
             f"{host} port {port}: {error.strerror}", hint="try another --port"
@@ -172,19 +174,14 @@ def without_access(url: str) -> str:
     return f"{kind}://{where.rpartition('@')[2]}"
 
 
-def _run(listener: socket.socket, announce: Callable[[], None]) -> None:
+def _run(listener: socket.socket, ready: Serving, announce: Callable[[Serving], None]) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    class Announced(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            announce()
-
     app = create_app(final=True)
-    server = Announced(
+    server = uvicorn.Server(
         uvicorn.Config(
-            app,
+            from_the_package(app),
             lifespan="off",  # ours to enter: what goes wrong there is one line
             log_level="error",
             headers=[("Content-Security-Policy", ONLY_FROM_HERE)],
@@ -192,23 +189,42 @@ def _run(listener: socket.socket, announce: Callable[[], None]) -> None:
         )
     )
 
+    async def announced() -> None:
+        # An answer, not a started server: by then its services have had their turn too.
+        try:
+            await asyncio.to_thread(answers, ready.api_url, STARTUP_TIMEOUT_S)
+        except OSError:  # it was stopped first
+            return
+        announce(ready)
+
     def stop(number: int, frame: Any) -> None:  # noqa: ARG001
         if not server.should_exit:  # else uvicorn has stopped for it, and passes it on
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        asyncio.run(_served(app, server, listener))
+        asyncio.run(_served(app, server, listener, announced))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-async def _served(app: Any, server: Any, listener: socket.socket) -> None:
+async def _served(
+    app: Any,
+    server: Any,
+    listener: socket.socket,
+    announced: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
     try:
         async with app.router.lifespan_context(app):
+            announcing = asyncio.create_task(announced())
             await server.serve(sockets=[listener])
+            await announcing
     except Exception as error:
+        if server.should_exit:
+            # Its services do not expect to be stopped while they start; what counts is on disk.
+            say(f"warning: Prefect's services did not all stop cleanly: {type(error).__name__}")
+            return
         if server.started:
             raise
         # Any library between us and the database may say in its own way that it is not there.
