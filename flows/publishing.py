@@ -4,9 +4,11 @@ All of it is a courtesy: what happened is in the log. So whatever goes wrong her
 the flow goes on.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from flows.artefacts import workload_of
 from flows.opening import store_of
@@ -33,27 +35,21 @@ def publish_search(store: str | None, run_id: str) -> None:
         workload = workload_of(log, state)
         names = (state.spec.workload_name, state.spec.cluster_name)
         of = f"{escaped(names[0])} on {escaped(names[1])}, run {run_id}"
-        _artifacts(
+        table = json.dumps(best_trials_table(state, workload), allow_nan=False)
+        picture, summary = picture_markdown(state), search_summary(state, workload)
+        _create(
             (
-                _table,
-                artifact_key("best", *names),
-                best_trials_table(state, workload),
-                f"Best trials of {of}",
-            ),
-            (_markdown, artifact_key("trials", *names), picture_markdown(state), f"Trials of {of}"),
-            (
-                _markdown,
-                artifact_key("summary", *names),
-                search_summary(state, workload),
-                f"Recipe of {of}",
-            ),
+                _Artifact("table", artifact_key("best", *names), table, f"Best trials of {of}"),
+                _Artifact("markdown", artifact_key("trials", *names), picture, f"Trials of {of}"),
+                _Artifact("markdown", artifact_key("summary", *names), summary, f"Recipe of {of}"),
+            )
         )
 
 
 def publish_report(key: str, markdown: str, description: str) -> None:
     """A report, such as a night's of regressions, as the newest version of `key`."""
     with _without_fail(key):
-        _artifacts((_markdown, key, markdown, description))
+        _create((_Artifact("markdown", key, markdown, description),))
 
 
 def tell_event(name: str, target: str, payload: Mapping[str, Any]) -> None:
@@ -74,35 +70,37 @@ def tell_event(name: str, target: str, payload: Mapping[str, Any]) -> None:
         )
 
 
-Create = Callable[[str, Any, str], object]
+@dataclass(frozen=True, slots=True)
+class _Artifact:
+    """What Prefect keeps of one, `data` in the form its kind has in the API."""
+
+    kind: Literal["table", "markdown"]
+    key: str
+    data: str
+    description: str
 
 
-def _table(key: str, data: Any, description: str) -> object:
-    from prefect.artifacts import create_table_artifact
+def _create(artifacts: Sequence[_Artifact]) -> None:
+    """Adds them to the flow run at hand, by a client of our own: the flow's is a patient one."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import ArtifactCreate
+    from prefect.runtime import flow_run
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    return create_table_artifact(data, key=key, description=description)
-
-
-def _markdown(key: str, data: Any, description: str) -> object:
-    from prefect.artifacts import create_markdown_artifact
-
-    return create_markdown_artifact(data, key=key, description=description)
-
-
-def _artifacts(*artifacts: tuple[Create, str, Any, str]) -> None:
-    from prefect.settings import (
-        PREFECT_API_REQUEST_TIMEOUT,
-        PREFECT_CLIENT_MAX_RETRIES,
-        temporary_settings,
-    )
-
-    impatient = {
-        PREFECT_CLIENT_MAX_RETRIES: RETRIES,
-        PREFECT_API_REQUEST_TIMEOUT: REQUEST_TIMEOUT_S,
-    }
-    with temporary_settings(impatient):
-        for create, key, data, description in artifacts:
-            create(key, data, description)
+    with (
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: RETRIES}),
+        get_client(httpx_settings={"timeout": REQUEST_TIMEOUT_S}, sync_client=True) as client,
+    ):
+        for one in artifacts:
+            client.create_artifact(
+                ArtifactCreate(
+                    type=one.kind,
+                    key=one.key,
+                    data=one.data,
+                    description=one.description,
+                    flow_run_id=flow_run.id,
+                )
+            )
 
 
 @contextmanager
