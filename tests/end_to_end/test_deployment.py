@@ -174,12 +174,16 @@ def test_a_worker_picks_up_a_scheduled_search_and_all_of_it_stays_in_the_store(s
     assert addresses(site.folder) == {"127.0.0.1"}  # of server, worker, flow and commands
 
 
-def scores(site: Site) -> list[int]:
-    """Numbers of the trials that the one run of the store has scored, in order."""
+def events(site: Site, of_type: str) -> list[int]:
+    """Numbers of the trials of these events, in order, in the one run of the store."""
     runs = Store.at(site.store).run_ids()
     assert len(runs) < 2
-    events = [event for run in runs for event in EventLog.open(site.store, run).iterate()]
-    return [e.envelope.trial or 0 for e in events if e.envelope.type == "TrialScored"]
+    records = [record for run in runs for record in EventLog.open(site.store, run).iterate()]
+    return [r.envelope.trial or 0 for r in records if r.envelope.type == of_type]
+
+
+def scores(site: Site) -> list[int]:
+    return events(site, "TrialScored")
 
 
 def engine_of(site: Site) -> int | None:
@@ -197,14 +201,24 @@ def engine_of(site: Site) -> int | None:
 def killed_while_scoring(site: Site) -> list[int]:
     """Lets the flow go on in small steps until it has scored a trial, and kills it there."""
     engine = eventually(lambda: engine_of(site), 120, "a flow's process")
-    eventually(lambda: Store.at(site.store).run_ids() or None, 120, "a run")
+    eventually(lambda: events(site, "TrialProposed") or None, 120, "a candidate")
     while True:
         os.kill(engine, signal.SIGSTOP)
         if before := scores(site):
             os.kill(engine, signal.SIGKILL)
             return before
         os.kill(engine, signal.SIGCONT)
-        time.sleep(0.02)
+        time.sleep(0.05)
+
+
+def ended_again(site: Site, server: PrefectServer) -> dict[str, Any] | None:
+    """The end of the second attempt. A worker may report the first one's crash twice, the second
+    time after somebody has asked for another attempt: then that is asked for again."""
+    run = first_flow_run(server, *ENDED)
+    if run is not None and run["state_type"] == "CRASHED" and run["run_count"] == 1:
+        site.prefect(server, "flow-run", "retry", run["id"])
+        return None
+    return run
 
 
 def test_a_killed_flow_run_that_is_run_once_more_repeats_no_finished_trial(site: Site):
@@ -220,9 +234,7 @@ def test_a_killed_flow_run_that_is_run_once_more_repeats_no_finished_trial(site:
             (run,) = list_runs(site.store)
             assert run.status == "open"
             site.prefect(server, "flow-run", "retry", crashed["id"])
-            done = eventually(
-                lambda: first_flow_run(server, "COMPLETED", "FAILED"), 120, "the second attempt"
-            )
+            done = eventually(lambda: ended_again(site, server), 240, "the second attempt")
             assert stopped(process, signal.SIGINT) == 0
     assert (done["state_type"], done["id"], done["run_count"]) == ("COMPLETED", crashed["id"], 2)
     (run,) = list_runs(site.store)
