@@ -24,6 +24,7 @@ from flows.commands import (
     replay,
     runs,
     schedule,
+    server,
     signature,
     tune,
 )
@@ -93,6 +94,7 @@ for register in (
     schedule,
     fidelity,
     calibrate,
+    server,
 ):
     register.add_to(app)
 

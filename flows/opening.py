@@ -16,7 +16,7 @@ from flows.requests import TuneRequest
 from flows.terminal import say
 from projection import PROJECTION_VERSION
 from schemas.cluster import Cluster
-from schemas.errors import LogError, SpecChanged, UserError
+from schemas.errors import LogError, NothingToResume, SpecChanged
 from schemas.events import RecipeRecalled, RunResumed, RunStarted
 from schemas.search import LlmPlan
 from schemas.workload import Workload
@@ -174,7 +174,7 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
     Raises:
         SpecChanged: there are unfinished runs, none with this spec; the message has the
             difference from the newest one of this out-dir, or the newest.
-        UserError: there is no unfinished run, or none that can be read.
+        NothingToResume: there is no unfinished run, or none that can be read.
     """
     runs = list_runs(store)
     for run in runs:
@@ -182,7 +182,7 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
             say(f"warning: --resume passes over run {run.run_id}: {run.problem}")
     unfinished = [run for run in reversed(runs) if run.status in UNFINISHED]
     if not unfinished:
-        raise UserError(
+        raise NothingToResume(
             f"--resume: the store {store.root} holds no unfinished run",
             hint="leave --resume out to start one; refold runs lists what there is",
         )
@@ -198,7 +198,7 @@ def run_to_resume(store: Store, inputs: Inputs, out_dir: Path, request: TuneRequ
             return run.run_id
         different.append((run, differences))
     if not different:
-        raise UserError(
+        raise NothingToResume(
             f"--resume: no unfinished run in the store {store.root} can be read",
             hint="refold verify says what is wrong with one",
         )

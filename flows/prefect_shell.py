@@ -68,7 +68,7 @@ def api(wanted: bool | None, home: Path, say: Callable[[str], None]) -> Iterator
             server = stack.enter_context(temporary_server(Path(os.environ["PREFECT_HOME"])))
             url = server.url
             stack.enter_context(_environment_variable("PREFECT_API_URL", url))
-            stack.enter_context(_environment_variable("NO_PROXY", _past_proxies()))
+            stack.enter_context(_environment_variable("NO_PROXY", past_proxies()))
             import_module("flows.prefect_flow")  # seconds, while the server takes its own
             server.ready()
         elif url is not None:
@@ -102,7 +102,7 @@ def _without_credentials(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _past_proxies() -> str:
+def past_proxies() -> str:
     """NO_PROXY with this machine in it: a proxy cannot reach our own loopback address."""
     existing = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     return ",".join(filter(None, (existing, "127.0.0.1", "localhost")))
@@ -171,7 +171,8 @@ def as_task(name: str, step: Callable[..., Returned], *args: Any) -> Returned:
         with concealed():
             yield from cast(Any, step)(*args)
 
-    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False)
+    # Not retried, whatever PREFECT_TASKS_DEFAULT_RETRIES says: half a stage is in the log already.
+    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False, retries=0)
     if inspect.isgeneratorfunction(step):
         return cast(Returned, _revealing(made(stream)()))
     with revealed():

@@ -7,6 +7,7 @@ RefoldError                      exit code, one line, and what to do next
 │   ├── ClusterError             the target-cluster or hardware file
 │   ├── ScheduleError            a pipeline schedule that cannot be built or run
 │   ├── SpecChanged              resume was asked for with other inputs than the run's
+│   ├── NothingToResume          resume was asked for, and no run is unfinished
 │   └── RunNotFound              no such run in the store
 ├── NothingLegal         (1)     no candidate is both legal and within the memory cap
 ├── EnvironmentMissing   (3)     something asked for by name is not installed or reachable
@@ -62,6 +63,10 @@ class ScheduleError(UserError):
 
 class SpecChanged(UserError):
     """A run cannot be resumed with another workload, cluster or search than it was started with."""
+
+
+class NothingToResume(UserError):
+    """The store holds no unfinished run, or none that can be read."""
 
 
 class RunNotFound(UserError):

@@ -57,14 +57,14 @@ class TrialsPicture:
         return best
 
 
-def draw_trials(picture: TrialsPicture) -> bytes:
-    """The picture as a PNG of 1200 × 768 pixels; identical bytes for identical input."""
+def draw_trials(picture: TrialsPicture, *, dpi: int = DPI) -> bytes:
+    """The picture as a PNG, of 1200 × 768 pixels at `DPI`; the same input gives the same bytes."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI, layout="constrained")
+        figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=dpi, layout="constrained")
         FigureCanvasAgg(figure)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
         _draw_title(figure, picture)

@@ -229,8 +229,8 @@ def _target_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def markdown(night: Night) -> str:
-    """The report as a page."""
+def markdown(night: Night, longest: int | None = None) -> str:
+    """The report as a page, of at most about `longest` lines; None: all of it."""
     started = night.started
     found = worst_first(findings(night))
     lines = [
@@ -248,6 +248,9 @@ def markdown(night: Night) -> str:
             continue
         lines += ["", f"## {_cell(finding.target.name)}", ""]
         lines += [f"- {_cell(line)}" for line in details(finding)]
+        if longest is not None and len(lines) > longest:
+            lines += ["", "There is more: `refold nights` shows all of it."]
+            break
     return "\n".join(lines) + "\n"
 
 

@@ -83,6 +83,20 @@ def test_prefect_learns_of_a_failure_and_not_what_was_in_the_file(
         assert not path.is_file() or b"planted-in-the-file" not in path.read_bytes(), path
 
 
+def test_prefect_retries_no_search_whatever_its_settings_say(standing: Standing, tmp_path: Path):
+    arguments = tune_arguments(tmp_path)
+    (tmp_path / "workload.yaml").unlink()
+    retrying = {"PREFECT_FLOWS_DEFAULT_RETRIES": "2", "PREFECT_TASKS_DEFAULT_RETRIES": "2"}
+    done = refold(*arguments, cwd=tmp_path, env=standing.environment | retrying)
+    assert done.returncode == 2
+    newest = "(select id from flow_run order by created desc limit 1)"
+    assert rows(standing.home, f"select run_count from flow_run where id = {newest}") == [(1,)]
+    tasks = f"select name, run_count from task_run where flow_run_id = {newest}"
+    ((name, count),) = rows(standing.home, tasks)
+    assert name.startswith("resolve-")
+    assert count == 1
+
+
 def descendants_of(marker: str) -> list[str]:
     """Command lines of live processes whose environment has the marker."""
     found = []
