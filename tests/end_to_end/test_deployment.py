@@ -1,4 +1,4 @@
-"""`refold server`, `prefect deploy`, a worker and a schedule: a search that nobody starts."""
+"""`refold server`, `prefect deploy`, a worker and a schedule: a night that nobody starts."""
 
 import json
 import os
@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from storage import EventLog, Store, list_runs
+from storage.nights import read_night
+from tasks.nightly.report import headline
 from tests.end_to_end.made_once import Standing
 from tests.end_to_end.prefect_server import (
     PrefectServer,
@@ -58,6 +60,20 @@ class Site:
             **changes,
         }
 
+    def night(self) -> dict[str, Any]:
+        """A night over the pair of `request`."""
+        asked = self.request()
+        pair = {"workload": asked["workload"], "target_cluster": asked["target_cluster"]}
+        paths = {key: str(self.checkout / path) for key, path in pair.items()}
+        settings = {"gemm_backend": "tile", "seed_only": True, "seed_budget": 7}
+        targets = self.folder / "targets.yaml"
+        targets.write_text(yaml.safe_dump({"targets": [{**paths, **settings, "name": "mixtral"}]}))
+        return {
+            "targets": str(targets),
+            "store": str(self.store),
+            "out_dir": str(self.folder / "out"),
+        }
+
     def client(self, server: PrefectServer) -> dict[str, str]:
         """The environment that `refold server` says to export, in another shell."""
         return {
@@ -97,16 +113,18 @@ def site(tmp_path: Path, standing: Standing) -> Site:
 
 
 def deploy(site: Site, server: PrefectServer, *, soon: bool = False) -> list[dict[str, Any]]:
-    """`prefect.yaml` as it is, but for the test's own request and, if wanted, a schedule for `tune`
-    that begins soon; what the API has of its deployments."""
+    """`prefect.yaml` as it is, but for the test's own requests and, if wanted, a schedule for
+    `nightly` that begins soon; what the API has of its deployments."""
     site.prefect(server, "work-pool", "create", "refold", "--type", "process")
     file = site.checkout / "prefect.yaml"
     project = yaml.safe_load(file.read_text())
-    (tune,) = (d for d in project["deployments"] if d["name"] == "tune")
-    tune["parameters"] = {"request": site.request(seed_budget=7)}
+    deployments = {known["name"]: known for known in project["deployments"]}
+    deployments["tune"]["parameters"] = {"request": site.request(seed_budget=7)}
+    deployments["nightly"]["parameters"] = {"request": site.night()}
     if soon:
         anchor = datetime.now(UTC) + timedelta(seconds=15)
-        tune["schedules"] = [{"interval": 60, "anchor_date": anchor.isoformat(), "slug": "soon"}]
+        schedule = {"interval": 60, "anchor_date": anchor.isoformat(), "slug": "soon"}
+        deployments["nightly"]["schedules"] = [schedule]
     file.write_text(yaml.safe_dump(project))
     site.prefect(server, "--no-prompt", "deploy", "--all")
     deployed: list[dict[str, Any]] = server.ask("deployments/filter", limit=10)
@@ -140,7 +158,7 @@ def files_in(folder: Path) -> set[str]:
     }
 
 
-def test_a_worker_picks_up_a_scheduled_search_and_all_of_it_stays_in_the_store(site: Site):
+def test_a_worker_picks_up_a_scheduled_night_and_all_of_it_stays_in_the_store(site: Site):
     before = files_in(site.checkout)
     with prefect_server("--store", site.store, cwd=site.folder, env=site.env) as server:
         for deployment in deploy(site, server, soon=True):
@@ -158,7 +176,13 @@ def test_a_worker_picks_up_a_scheduled_search_and_all_of_it_stays_in_the_store(s
     state = EventLog.open(site.store, run.run_id).state()
     assert state.finished is not None
     assert state.best is not None
-    assert set(artifacts) == {f"{PAIR}-{kind}" for kind in ("best", "trials", "summary")}
+    (name,) = Store.at(site.store).nights.run_ids()
+    night = read_night(Store.at(site.store), name)
+    assert night.finished is not None
+    assert night.decided["mixtral"].run == run.run_id
+    pages = {f"{PAIR}-{kind}" for kind in ("best", "trials", "summary")}
+    assert set(artifacts) == {*pages, "refold-targets-night"}
+    assert artifacts["refold-targets-night"].startswith(f"# {headline(night)}")
     best = json.loads(artifacts[f"{PAIR}-best"])
     assert [row["trial"] for row in best] == [trial.number for trial in state.ranked()]
     assert run.run_id in artifacts[f"{PAIR}-summary"]
@@ -168,7 +192,7 @@ def test_a_worker_picks_up_a_scheduled_search_and_all_of_it_stays_in_the_store(s
     assert list(site.home.iterdir()) == []
     assert files_in(site.checkout) == before
     assert {path.name for path in site.folder.iterdir()} == {
-        "checkout", "store", "home", "hook", "addresses", "out",
+        "checkout", "store", "home", "hook", "addresses", "out", "targets.yaml",
     }  # fmt: skip
     assert server.said["database"] == str(site.store / "prefect" / "prefect.db")
     assert addresses(site.folder) == {"127.0.0.1"}  # of server, worker, flow and commands
@@ -224,7 +248,10 @@ def ended_again(site: Site, server: PrefectServer) -> dict[str, Any] | None:
 def test_a_killed_flow_run_that_is_run_once_more_repeats_no_finished_trial(site: Site):
     arguments = ("--no-ui", "--store", site.store)
     with prefect_server(*arguments, cwd=site.folder, env=site.env) as server:
-        (tune,) = (d["id"] for d in deploy(site, server) if d["name"] == "tune")
+        deployed = {known["name"]: known for known in deploy(site, server)}
+        (schedule,) = deployed["nightly"]["schedules"]
+        assert schedule["schedule"]["cron"] == "0 2 * * *"
+        tune = deployed["tune"]["id"]
         with worker(site, server) as process:
             request = site.request(seed_budget=120)
             server.ask(f"deployments/{tune}/create_flow_run", parameters={"request": request})
