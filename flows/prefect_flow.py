@@ -54,12 +54,16 @@ def fork(request: ForkRequest) -> str:
     return run_id
 
 
-@flow(name="refold-nightly", persist_result=False, retries=2, retry_delay_seconds=60)
+@flow(name="refold-nightly", persist_result=False)
 def nightly(request: NightRequest) -> Done:
-    """Does the night that is due: what changed is tuned again, the rest is looked at."""
+    """Does the night that is due: what changed is tuned again, the rest is looked at.
+
+    The one flow whose retries are Prefect's settings: a slot is one night, and a night that was cut
+    off goes on. `prefect.yaml` sets them for the deployment.
+    """
     with concealed(), progress(request.store) as listeners:
         done = run_night(on_the_flows_runner(request), stage=as_task, listeners=listeners)
-    if not done.already or flow_run.run_count > 1:
+    if not done.already or flow_run.run_count > 1:  # else whoever did it has shown it
         publish_night(request.store, done.night)
     return done
 

@@ -56,11 +56,11 @@ def publish_night(store: str | None, night: Night) -> None:
     key = artifact_key("night", name)
     said = f"{escaped(headline(night))}, night {night.night_id}"
     publish_report(key, markdown(night, longest=LONGEST_REPORT), said)
+    for taken in night.taken.values():
+        publish_search(store, taken.run)
     for finding in findings(night):
-        if finding.regressed:
-            tell_regression(night, finding)
-        if finding.decided.run is not None and not finding.failed:
-            publish_search(store, finding.decided.run)
+        if finding.regressed or finding.failed:
+            tell_finding(night, finding)
 
 
 def publish_report(key: str, text: str, description: str) -> None:
@@ -69,18 +69,18 @@ def publish_report(key: str, text: str, description: str) -> None:
         _create((_Artifact("markdown", key, text, description),))
 
 
-def tell_regression(night: Night, finding: Finding) -> None:
-    """Tells Prefect that a target lost more than it may."""
+def tell_finding(night: Night, finding: Finding) -> None:
+    """Tells Prefect of a target that somebody must look at."""
     decided = finding.decided
     payload = {
         "night": night.night_id,
-        "target": finding.target.name,
         "change_percent": finding.change_percent,
         "same_recipe_percent": finding.moved_percent,
         "run": decided.run,
         "moved": [known.path for known in decided.moved],
     }
-    tell_event("refold.night.regression", finding.target.name, payload)
+    what = "failure" if finding.failed else "regression"
+    tell_event(f"refold.night.{what}", finding.target.name, payload)
 
 
 def tell_event(name: str, target: str, payload: Mapping[str, Any]) -> None:

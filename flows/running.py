@@ -60,8 +60,8 @@ def do_night(request: NightRequest, *, prefect: bool | None) -> "Done":
             if url is not None:
                 from flows import prefect_flow
 
-                with revealed():  # who waits for it is told at once what it failed of
-                    return prefect_flow.nightly.with_options(retries=0)(request)
+                with revealed():
+                    return prefect_flow.nightly(request)
             with progress(request.store) as listeners:
                 return run_night(request, listeners=listeners)
         except KeyboardInterrupt:
