@@ -34,12 +34,19 @@ class _Recipe:
     periods: Callable[[int, int], Periods]
     """Microbatches a repetition may advance, from pp and microbatches."""
     fitted: bool = False
+    shortest: int = 1
+    """Microbatches of the shortest order that is lengthened. An order searched for, that is, may be
+    the best for a handful of microbatches and repeat badly."""
 
 
-def _fixed(orders: Callable[[int, int], Orders], vpp: int) -> _Recipe:
+def _fixed(orders: Callable[[int, int], Orders], vpp: int, shortest: int = 1) -> _Recipe:
     """An order that depends on nothing but pp and microbatches, and repeats with each of them."""
     return _Recipe(
-        lambda pp, _vpp, m, *_: orders(pp, m), lambda v: v == vpp, f"VPP {vpp}", lambda *_: (1,)
+        lambda pp, _vpp, m, *_: orders(pp, m),
+        lambda v: v == vpp,
+        f"VPP {vpp}",
+        lambda *_: (1,),
+        shortest=shortest,
     )
 
 
@@ -60,8 +67,8 @@ _RECIPES: dict[str, _Recipe] = {
         fitted=True,
     ),
     "zbv-formatted": _fixed(zbv_formatted, 2),
-    "zbv-greedy-half": _fixed(v_half, 2),
-    "zbv-greedy-min": _fixed(v_min, 2),
+    "zbv-greedy-half": _fixed(v_half, 2, shortest=12),
+    "zbv-greedy-min": _fixed(v_min, 2, shortest=12),
 }
 _SOLVED = "ilp"
 
@@ -98,6 +105,7 @@ def _build(
     periods = _RECIPES[schedule].periods(pp, num_microbatches)
     common = lcm(*periods)
     for least in (pp + 3 * common, 2 * pp + 3 * common + 4, 4 * (pp + 3 * common)):
+        least = max(least, _RECIPES[schedule].shortest)
         few = least + (num_microbatches - least) % common
         if few < num_microbatches:
             short = _compile(schedule, pp, vpp, few, periods, times)

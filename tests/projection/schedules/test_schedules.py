@@ -82,13 +82,13 @@ def test_v_half_and_v_min_keep_their_memory(pp):
 
 
 @pytest.mark.parametrize("name", ["zb-heuristic", "zbv-greedy-half", "zbv-greedy-min"])
-@pytest.mark.parametrize("times", [(3, 3, 2), (10, 11, 6), (2, 2, 1), (2, 3, 2)])
+@pytest.mark.parametrize("times", [(3, 3, 2), (10, 11, 6), (2, 2, 1), (2, 3, 2), (10, 17, 3)])
 def test_twice_the_microbatches_of_unlike_passes_take_no_more_than_twice_as_long(name, times):
     """Within 1 %, though these orders are chosen by unit passes: an order that is fast with those
     and slow with longer input gradients would be found by two microbatches on two ranks."""
     vpp = 2 if name.startswith("zbv") else 1
     for pp in (2, 3, 4, 6, 8):
-        for m in (1, 2, 3, 4, 8, 16):
+        for m in (1, 2, 3, 4, 6, 8, 16):
             once, twice = span(name, pp, vpp, m, *times), span(name, pp, vpp, 2 * m, *times)
             assert twice.makespan_ms <= 1.01 * 2 * once.makespan_ms, (pp, m)
 
