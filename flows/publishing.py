@@ -55,7 +55,7 @@ def publish_night(store: str | None, night: Night) -> None:
     name = night.started.name
     key = artifact_key("night", name)
     said = f"{escaped(headline(night))}, night {night.night_id}"
-    publish_report(key, markdown(night, longest=LONGEST_REPORT), said)
+    publish_report(key, markdown(night, longest=LONGEST_REPORT, quoting=False), said)
     for taken in night.taken.values():
         publish_search(store, taken.run)
     for finding in findings(night):

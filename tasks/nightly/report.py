@@ -121,11 +121,15 @@ def parts_moved(before: Standing, after: Standing) -> list[tuple[str, float, flo
     return sorted(moved, key=lambda pair: -abs(pair[2] - pair[1]))
 
 
-def details(finding: Finding) -> Iterator[str]:
-    """What there is to say of a target beside its line in the table, a line each."""
+def details(finding: Finding, *, quoting: bool = True) -> Iterator[str]:
+    """What there is to say of a target beside its line in the table, a line each.
+
+    `quoting`: with the messages of errors, which may quote the user's files.
+    """
     decided = finding.decided
     if decided.failure is not None:
-        yield f"{decided.failure.error}: {decided.failure.message}"
+        said = decided.failure.message if quoting else "refold nights latest says what"
+        yield f"{decided.failure.error}: {said}"
     moved = [known for known in decided.moved if not _is_detail(known, decided.moved)]
     for known in moved[:_MOST_LINES]:
         yield f"changed: {_words(known)}"
@@ -229,8 +233,9 @@ def _target_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def markdown(night: Night, longest: int | None = None) -> str:
-    """The report as a page, of at most about `longest` lines; None: all of it."""
+def markdown(night: Night, *, longest: int | None = None, quoting: bool = True) -> str:
+    """The report as a page, of at most about `longest` lines; None: all of it. `quoting`: as
+    `details`."""
     started = night.started
     found = worst_first(findings(night))
     lines = [
@@ -247,7 +252,7 @@ def markdown(night: Night, longest: int | None = None) -> str:
         if finding.decided.outcome == "kept":
             continue
         lines += ["", f"## {_cell(finding.target.name)}", ""]
-        lines += [f"- {_cell(line)}" for line in details(finding)]
+        lines += [f"- {_cell(line)}" for line in details(finding, quoting=quoting)]
         if longest is not None and len(lines) > longest:
             lines += ["", "There is more: `refold nights` shows all of it."]
             break
