@@ -79,7 +79,8 @@ def test_a_report_is_the_newest_version_of_its_key_and_an_event_reaches_the_serv
     assert [a["description"] for a in versions] == ["the second night", "the first night"]
 
     def told() -> Any:
-        wanted = {"event": {"name": ["refold.night.regression"]}}
+        target = {"id": ["refold.target.mixtral-on-mi355x"]}
+        wanted = {"event": {"name": ["refold.night.regression"]}, "resource": target}
         return ask(standing, "events/filter", filter=wanted)["events"] or None
 
     (event,) = eventually(told, 60, "the event")  # the server writes them down in batches
