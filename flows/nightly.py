@@ -4,6 +4,7 @@ A night is a log of its own. Its name is a hash of what it looks at and of the s
 that firing a slot twice is one night: the second does nothing, or goes on with what was cut off.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,14 @@ from schemas.night import (
 from storage import Entry, EventLog, Store
 from storage.nights import Night, fold_night, night_id, past_of, read_night
 from storage.run_ids import now_utc
+from tasks.inputs import secrets_in
 from tasks.nightly.judge import Due, failed, judge_targets
 from tasks.nightly.report import has_report, write_report
 from tasks.nightly.slots import due_slot, slot_named, slots_between
 from tasks.nightly.standing import KnownRuns
 from tasks.nightly.targets import Targets, folder_of, read_targets
+from tasks.resolve.environment import search_dotenv
+from tasks.scoring import chosen
 
 DEFAULT_OUT_DIR = Path("nightly")
 
@@ -59,10 +63,13 @@ def run_night(
     """Does the night that is due, or what is left of it.
 
     Raises:
-        UserError: the targets file is wrong. A target's own files are its own failure.
+        UserError: the targets file or the choice of a scoring engine is wrong. A target's own files
+            are its own failure.
+        EnvironmentMissing: the scoring engine that was asked for is not installed.
         RunLocked: another process is doing this night, or an earlier one of its name.
         KeyboardInterrupt: it was asked to stop; the same request goes on from there.
     """
+    chosen(request.scoring, os.environ)  # else every target would fail of it, and the slot be spent
     asked = stage("read_targets", read_targets, request.targets)
     store = store_of(request.store)
     keep_caches_under(store)
@@ -134,8 +141,10 @@ def _known_night(store: Store, night: str) -> Night | None:
 
 def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLog:
     """The night's log, held: nobody else does this night, nor an earlier one of its name."""
+    known = secrets_in(search_dotenv(os.environ, Path.cwd()))
+    secrets = {secret.get_secret_value() for secret in known}
     if night in store.nights.run_ids():
-        log = EventLog.open(store.nights, night, writing=True)
+        log = EventLog.open(store.nights, night, writing=True, secrets=secrets)
         say(f"night {night} was begun before: going on with it")
         return log
     last = past_of(store, asked.name, slot, ()).last
@@ -145,11 +154,11 @@ def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLo
             _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
         say(f"night {last.night_id} was cut off: this one takes its place")
     try:
-        return EventLog.create(store.nights, night)
+        return EventLog.create(store.nights, night, secrets=secrets)
     except RunLocked:
         raise
     except LogError:  # somebody began it a moment ago
-        return EventLog.open(store.nights, night, writing=True)
+        return EventLog.open(store.nights, night, writing=True, secrets=secrets)
 
 
 def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:
@@ -175,7 +184,9 @@ def _do(log: _NightLog, store: Store, retuning: Retuning) -> None:
     targets = [target for target in night.started.targets if target.name not in night.decided]
     names = [target.name for target in targets]
     past = past_of(store, night.started.name, night.started.slot, names)
-    known = stage("known_runs", KnownRuns.of, store)
+    # Without the runs of an earlier attempt at this night: they are its searches, not its past.
+    ours = {taken.run for taken in night.taken.values()}
+    known = stage("known_runs", KnownRuns.of, store, ours)
     due: list[Due] = []
     for found in stage("judge_targets", judge_targets, targets, past, known):
         if isinstance(found, Due):

@@ -1,6 +1,7 @@
 """Nights one after the other, for as long as the process lives: `refold nightly --serve`."""
 
 import time
+import traceback
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -31,19 +32,23 @@ def serve(
 ) -> None:
     """Does the night that is due, waits for the next slot, and so on, until it is interrupted.
 
-    A night that was missed is made up for at once, and once. What goes wrong with one night is
-    said, and the next one is done all the same.
+    A night that was missed is made up for at once, and once, as is one that was due while the one
+    before it was still being done. What goes wrong with one night is said, and the next one is done
+    all the same.
 
     Raises:
         UserError: the targets file is wrong at the start.
     """
     schedule = read_targets(targets).schedule
     while True:
+        began = clock()
         try:
             night()
             schedule = read_targets(targets).schedule
         except RefoldError as error:
             report(str(error), error.hint)
-        when = next_slot(schedule, clock())
+        except Exception:  # noqa: BLE001 - such as a Prefect server that went away: said in full
+            traceback.print_exc()
+        when = next_slot(schedule, began)
         say(f"next night: {when:%Y-%m-%d %H:%M} UTC")
         wait_until(when)

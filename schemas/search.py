@@ -1,5 +1,7 @@
 """What a search may spend, which axes it may move, and who proposes."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, SecretStr
@@ -12,7 +14,9 @@ Mode = Literal["dry", "memory-real", "full"]
 ProfilingMode = Literal["simulate", "benchmark", "both"]
 MemoryRegime = Literal["config", "paper"]
 
-SOURCES: dict[Mode, Source] = {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
+SOURCES: Mapping[Mode, Source] = MappingProxyType(
+    {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
+)
 """What an evaluation of each mode calls its source."""
 
 

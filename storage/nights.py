@@ -202,6 +202,6 @@ def past_of(store: Store, name: str, before: datetime, targets: Collection[str])
                 found.setdefault(target, decided.after)
             elif decided.outcome != "failed" and target not in found:
                 barren.setdefault(target, decided)
-        if looked == _OLDEST or all(t in found or t in barren for t in targets):
+        if looked == _OLDEST or all(target in found for target in targets):
             break
     return Past(last, MappingProxyType(found), MappingProxyType(barren), tuple(unread))

@@ -15,18 +15,11 @@ from typing import Literal, NamedTuple
 import projection
 import schemas
 from projection import PROJECTION_VERSION
-from schemas.evaluation import Source
-from schemas.search import Mode
 from schemas.signature import content_hash
 from schemas.trial import NormalTrial
 from storage.evaluation_cache import ResultIdentity
 from tasks import seed_plan
 from tasks.inputs import Inputs
-
-SOURCES: Mapping[Mode, Source] = MappingProxyType(
-    {"dry": "dry", "memory-real": "memory_real", "full": "simulate"}
-)
-"""What an evaluation of each mode calls its source."""
 
 Kept = Literal["in memory", "in the store", "not kept"]
 
@@ -147,7 +140,7 @@ def score_identity(inputs: Inputs, trial: NormalTrial) -> ResultIdentity:
     return ResultIdentity(
         trial_id=trial.trial_id,
         signature=inputs.signature.hashes,
-        source=SOURCES[inputs.search.mode],
+        source=inputs.search.source,
         memory_regime=inputs.search.memory_regime,
         cap_gb=inputs.cluster.cap_gb,
     )

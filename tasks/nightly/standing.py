@@ -1,5 +1,6 @@
 """Recipes of targets: what they are, where they come from, and what they score now."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from projection.legality import check
@@ -106,19 +107,21 @@ class KnownRuns:
     """What could not be read, and why."""
 
     @classmethod
-    def of(cls, store: Store) -> "KnownRuns":
-        """Those of `store`, from their anchored summaries alone.
+    def of(cls, store: Store, but: Collection[str] = ()) -> "KnownRuns":
+        """Those of `store`, from their anchored summaries alone, without the runs `but`.
 
         Raises:
             LogError: the store cannot be listed.
         """
         known = cls(store)
         for run in list_runs(store):
+            if run.run_id in but:
+                continue
             if run.problem is not None:
                 known.unread.append(f"run {run.run_id}: {run.problem}")
-            elif run.signature is not None and run.best_tokens_per_s_per_gpu is not None:
+            elif run.signature is not None:
                 known.by_signature.setdefault(run.signature, []).append(run)
-                if run.status == "finished":
+                if run.status == "finished" and run.best_trial is not None:
                     known.by_name[run.workload_name, run.cluster_name] = run
         return known
 
@@ -126,13 +129,13 @@ class KnownRuns:
         """The best recipe on record that answers the question of `inputs` and that its search may
         ask for, if it has more than `better_than` tokens/s/GPU."""
         question = question_of(inputs)
-        runs = [
-            run
-            for run in self.by_signature.get(question.signature, ())
-            if question.is_asked_by(run) and (run.best_tokens_per_s_per_gpu or 0.0) > better_than
-        ]
-        if not runs:
+        runs = self.by_signature.get(question.signature, [])
+        if not any(
+            question.is_asked_by(run) and (run.best_tokens_per_s_per_gpu or 0.0) > better_than
+            for run in runs
+        ):
             return None
+        # All of them: a run with nothing better may have found wrong what another has.
         recipes = KnownRecipes(self.store, question, runs)
         best = best_known(recipes, inputs).best
         self.unread += recipes.passed_over

@@ -16,7 +16,7 @@ from schemas.targets import Schedule, Target, TargetEntry, TargetSettings, Targe
 from tasks.nightly.slots import checked
 from tasks.resolve.environment import place, substitute
 from tasks.resolve.file_schema import as_model
-from tasks.resolve.yaml_file import YamlFile, read_yaml
+from tasks.resolve.yaml_file import YamlFile, is_regular_file, read_yaml
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -50,7 +50,7 @@ def read_targets(path: Path, *, env: Mapping[str, str] | None = None) -> Targets
     targets = tuple(_target(entry, parsed.defaults, path.parent) for entry in entries)
     _refuse_twice(file, targets)
     name = parsed.name or path.stem
-    return Targets(name, parsed.schedule, targets, _spec(name, targets))
+    return Targets(name, parsed.schedule, targets, _spec(name, targets, path.parent))
 
 
 class _WithoutTargets(FrozenModel):
@@ -115,19 +115,37 @@ def folder_of(name: str) -> str:
     return _UNSAFE.sub("-", name).strip(".-") or "target"
 
 
-def _spec(name: str, targets: tuple[Target, ...]) -> str:
+def _spec(name: str, targets: tuple[Target, ...], folder: Path) -> str:
+    """Paths count as seen from the targets file: a night is the same wherever it is fired from."""
+
+    def seen(path: Path) -> Path:
+        return Path(os.path.relpath(path, folder))
+
     files = {p for target in targets for p in (target.workload, target.target_cluster)}
+    said = [
+        target.model_copy(
+            update={
+                "workload": seen(target.workload),
+                "target_cluster": seen(target.target_cluster),
+                "model_path": tuple(map(seen, target.model_path)),
+            }
+        )
+        for target in targets
+    ]
     return content_hash(
         {
             "name": name,
-            "targets": [target.model_dump(mode="json") for target in targets],
-            "files": {str(path): _digest(path) for path in sorted(files)},
+            "targets": [target.model_dump(mode="json") for target in said],
+            "files": {str(seen(path)): _digest(path) for path in sorted(files)},
         }
     )
 
 
 def _digest(path: Path) -> str | None:
+    """None: its target fails, and says why."""
+    if not is_regular_file(path):
+        return None
     try:
         return sha256(path.read_bytes()).hexdigest()
     except OSError:
-        return None  # its target fails, and says why
+        return None

@@ -10,17 +10,23 @@ import pytest
 import yaml
 
 from flows.forking import fork
+from flows.invalidating import invalidate
 from flows.nightly import run_night
 from flows.requests import ForkRequest, NightRequest
-from schemas.errors import RunLocked, UserError
+from schemas.errors import LogError, RunLocked, UserError
 from schemas.events import TrialScored
 from schemas.night import TargetTaken
+from schemas.scoring import Scoring
 from storage import EventLog, list_runs
 from storage.nights import read_night
+from storage.ranking import eligible
 from storage.verify import verify_night
 from tasks.evaluators import Full
 from tasks.inputs import Inputs
+from tasks.nightly.judge import inputs_of
 from tasks.nightly.report import as_json, details, findings, headline, markdown
+from tasks.nightly.standing import KnownRuns
+from tasks.nightly.targets import read_targets
 from tests.end_to_end.cutting import but_export
 from tests.end_to_end.nights import (
     AFTER,
@@ -233,6 +239,26 @@ def test_a_message_of_a_failed_target_repeats_no_key(tmp_path: Path):
             assert secret.encode() not in path.read_bytes(), path
 
 
+def test_a_night_writes_no_key_that_its_targets_file_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    secret = "sk-0123456789abcdef"
+    monkeypatch.setenv("LAB_API_KEY", secret)
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"llm": "${LAB_API_KEY}"})
+    with pytest.raises(LogError, match="holds a configured secret"):
+        night(tmp_path, at(1))
+    assert store_in(tmp_path).nights.run_ids() == []
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_an_engine_that_cannot_be_had_spends_no_slot(tuned: Path):
+    with pytest.raises(UserError, match="has no workers"):
+        night(tuned, at(2), scoring=Scoring(engine="inline", workers=2))
+    assert not night(tuned, at(2)).already
+
+
 def test_a_slot_fired_twice_is_a_no_op(tuned: Path, monkeypatch: pytest.MonkeyPatch):
     asked = evaluations(monkeypatch)
     first = night(tuned, at(2))
@@ -295,12 +321,14 @@ def test_a_night_that_was_cut_off_is_gone_on_with_and_repeats_nothing(
     assert verify_night(store_in(tmp_path), done.night.night_id).ok
 
 
-def test_a_search_that_was_cut_off_is_taken_up_in_its_own_run(tmp_path: Path):
+@pytest.mark.parametrize("knows_a_recipe", [False, True])
+def test_a_search_that_was_cut_off_is_taken_up_in_its_own_run(tmp_path: Path, knows_a_recipe: bool):
+    """What it has found until then is no recipe of the night before."""
     write_target(tmp_path / "a")
     write_targets(tmp_path, "a")
 
     def dies(event: Any, envelope: Any) -> None:
-        if isinstance(event, TrialScored):
+        if isinstance(event, TrialScored) and (eligible(event.evaluation) or not knows_a_recipe):
             raise KeyboardInterrupt
 
     request = NightRequest(
@@ -310,8 +338,10 @@ def test_a_search_that_was_cut_off_is_taken_up_in_its_own_run(tmp_path: Path):
         run_night(request, stage=but_export, listeners=[dies], clock=lambda: at(1))
     (cut,) = list_runs(store_in(tmp_path))
     assert cut.status == "interrupted"
+    assert (cut.best_trial is not None) == knows_a_recipe
     decided = only(night(tmp_path, at(1, 5), stage=but_export))
     assert decided.run == cut.run_id
+    assert (decided.outcome, decided.before) == ("first", None)
     (whole,) = list_runs(store_in(tmp_path))
     assert whole.status == "finished"
 
@@ -404,6 +434,31 @@ def test_a_better_recipe_that_somebody_found_meanwhile_is_taken_over(tmp_path: P
     assert decided.after is not None
     assert decided.after.run_id == better
     assert only(night(tmp_path, at(3))).outcome == "kept"
+
+
+def test_what_another_run_found_wrong_is_no_better_recipe(tmp_path: Path):
+    """A fork has the score from its parent, which takes it back afterwards."""
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"seed_budget": 12})
+    store = str(tmp_path / "store")
+    first = only(night(tmp_path, at(1), stage=but_export)).after
+    assert first is not None
+    fork(
+        ForkRequest(run=first.run_id, store=store, out_dir=tmp_path / "fork", seed_budget=13),
+        stage=but_export,
+    )
+    invalidate(store_in(tmp_path), first.run_id, first.trial, "measured: it hangs")
+    left = EventLog.open(store_in(tmp_path), first.run_id).state().best
+    assert left is not None
+    assert left.score is not None
+    known = KnownRuns.of(store_in(tmp_path))
+    (target,) = read_targets(tmp_path / "targets.yaml").targets
+    inputs = inputs_of(target)
+    best = known.best(inputs)
+    assert best is not None
+    assert best.trial_id != first.trial_id
+    better = known.best(inputs, better_than=left.score)
+    assert better is None or better.trial_id != first.trial_id
 
 
 def test_a_score_that_moved_though_nothing_did_is_an_alarm(

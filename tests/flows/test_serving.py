@@ -55,6 +55,8 @@ def test_a_night_that_goes_wrong_does_not_end_the_service(
         tried.append(clock.now)
         if len(tried) == 1:
             raise RunLocked("somebody is doing it")
+        if len(tried) == 2:
+            raise ConnectionError("the server went away")
         targets.unlink(missing_ok=True)
 
     with pytest.raises(Stopped):
@@ -62,7 +64,28 @@ def test_a_night_that_goes_wrong_does_not_end_the_service(
     assert len(tried) == 3
     said = capsys.readouterr().err
     assert "somebody is doing it" in said
+    assert "the server went away" in said
     assert "no such file" in said
+
+
+def test_a_slot_that_passes_while_a_night_is_done_is_made_up_for_at_once(targets: Path):
+    clock, began = Clock(datetime(2026, 3, 1, 12, tzinfo=UTC)), []
+
+    def night() -> None:
+        began.append(clock.now)
+        clock.now += timedelta(hours=40 if len(began) == 1 else 1)
+
+    def wait(when: datetime) -> None:
+        clock.wait(max(when, clock.now))
+
+    with pytest.raises(Stopped):
+        serve(targets, night, clock=clock, wait_until=wait)
+    overdue = datetime(2026, 3, 3, 4, tzinfo=UTC)
+    assert began == [
+        datetime(2026, 3, 1, 12, tzinfo=UTC),
+        overdue,
+        datetime(2026, 3, 4, 2, tzinfo=UTC),
+    ]
 
 
 def test_a_file_that_is_wrong_at_the_start_does(tmp_path: Path):

@@ -12,6 +12,7 @@ from schemas.night import (
     NightAbandoned,
     NightFinished,
     NightStarted,
+    Standing,
     TargetDecided,
     TargetTaken,
 )
@@ -19,6 +20,7 @@ from schemas.targets import Target
 from storage import Entry, EventLog, Store
 from storage.nights import Night, night_id, past_of, read_night
 from storage.verify import verify_night
+from tests.storage.builders import evaluation, normal_trial
 
 SLOT = datetime(2026, 3, 1, 2, tzinfo=UTC)
 NAMES = ("a", "b", "c")
@@ -42,6 +44,12 @@ def started(name: str = "lab", slot: datetime = SLOT) -> NightStarted:
 def failed(name: str) -> TargetDecided:
     failure = Failure(error="UserError", message="no")
     return TargetDecided(target=name, outcome="failed", failure=failure)
+
+
+def recipe() -> Standing:
+    known = evaluation(normal_trial()).model_dump()
+    shared = {name: known[name] for name in Standing.model_fields if name in known}
+    return Standing.model_validate({**shared, "run_id": "r", "trial": 3, "search": "0" * 16})
 
 
 def write(store: Store, *events: Event, slot: datetime = SLOT) -> str:
@@ -126,6 +134,20 @@ def test_the_past_is_of_nights_of_the_same_name(store: Store):
     assert past.last.started.slot.day == 3
     assert past_of(store, "lab", SLOT.replace(day=3), ["a"]).last != past.last
     assert past_of(store, "lab", SLOT, ["a"]).last is None
+
+
+@pytest.mark.parametrize("targets", [["a"], ["a", "b"]])
+def test_a_recipe_is_found_behind_a_night_that_left_none_whatever_else_is_asked(
+    store: Store, targets: list[str]
+):
+    left = TargetDecided(target="a", outcome="first", after=recipe())
+    lost = TargetDecided(target="a", outcome="re-tuned")
+    for day, decided in ((1, left), (2, lost)):
+        slot = SLOT.replace(day=day)
+        write(store, started(slot=slot), decided, slot=slot)
+    past = past_of(store, "lab", SLOT.replace(day=3), targets)
+    assert past.barren["a"] == lost
+    assert past.standings["a"] == recipe()
 
 
 def test_a_damaged_night_is_passed_over_and_named(store: Store):

@@ -55,6 +55,19 @@ def test_another_text_of_a_named_file_is_another_night(tmp_path: Path):
     assert read_targets(path).spec != before
 
 
+def test_a_night_is_the_same_wherever_it_is_fired_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "lab").mkdir()
+    target = {**ONE, "workload": "../w.yaml", "model_path": ["models"]}
+    path = written(tmp_path / "lab", {"targets": [target]})
+    (tmp_path / "w.yaml").write_text("a: 1")
+    spec = read_targets(path).spec
+    for folder, spelled in ((tmp_path, "lab/targets.yaml"), (tmp_path / "lab", "targets.yaml")):
+        monkeypatch.chdir(folder)
+        assert read_targets(Path(spelled)).spec == spec
+
+
 def test_the_schedule_is_no_part_of_what_is_looked_at(tmp_path: Path):
     before = read_targets(written(tmp_path, {"targets": [ONE]})).spec
     later = {"schedule": {"cron": "0 5 * * *"}, "targets": [ONE]}
