@@ -21,7 +21,7 @@ from storage.evaluation_cache import ResultIdentity
 from tasks import seed_plan
 from tasks.inputs import Inputs
 
-Kept = Literal["in memory", "in the store", "not kept"]
+Kept = Literal["in memory", "in the store", "in the log", "not kept"]
 
 
 class Step(NamedTuple):
@@ -34,6 +34,7 @@ class Step(NamedTuple):
 
 STEPS = (
     Step("resolve", ("files", "variables"), "in memory"),
+    Step("recall", ("model", "cluster", "stack", "regime", "mode"), "in the log"),
     Step("derive_axes", ("model", "baseline", "size", "space", "code"), "in the store"),
     Step("seed_batch", ("model", "baseline", "size", "space", "code"), "in the store"),
     Step(

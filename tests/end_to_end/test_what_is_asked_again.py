@@ -2,7 +2,7 @@
 answered from what is known. One case per row of the table in docs/caching.md."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,11 @@ from flows.requests import TuneRequest
 from flows.tune import tune
 from projection.oracle import Oracle
 from schemas.events import TrialScored
-from storage import EventLog, Store
+from storage import EventLog, RunSummary, Store, list_runs
+from storage.recipes import KnownRecipes
 from tasks import kept_steps
+from tasks.inputs import resolve_pair
+from tasks.recall import question_of
 from tasks.resolve import known_workloads
 from tests.end_to_end.cutting import but_export
 from tests.end_to_end.files import write_inputs
@@ -108,6 +111,20 @@ def optimization(**settings: Any) -> dict[str, Any]:
     return {"sections": {"optimization": settings}}
 
 
+def recipe_is_known(folder: Path, changed: dict[str, Any], earlier: Sequence[RunSummary]) -> bool:
+    """Whether the recipe cache had an answer for a search with this change, of `earlier` runs."""
+    request = written(folder, **changed)
+    inputs = resolve_pair(
+        request.workload,
+        request.target_cluster,
+        mode=request.mode,
+        gemm_backend=request.gemm_backend,
+        memory_regime=request.memory_regime,
+    )
+    recipes = KnownRecipes(Store.at(folder / "store"), question_of(inputs), earlier)
+    return any(True for _ in recipes)
+
+
 NOTHING, SCORE = frozenset[str](), frozenset({"score"})
 PLAN = frozenset({"derive_axes", "seed_batch"})
 ROWS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
@@ -137,7 +154,9 @@ def test_one_change_has_exactly_its_steps_taken_again(
     fitted["factors"]["gemm_bf16"]["value"] = fitted["factors"]["gemm_bf16"]["low"]
     (folder / "own.yaml").write_text(yaml.safe_dump(fitted))
     changed, again = ROWS[row]
+    earlier = list_runs(folder / "store")
     asked = tuned(**changed)
+    assert recipe_is_known(folder, changed, earlier) == ("score" not in again)
     assert {step for step, n in asked.steps.items() if n} == (again - SCORE) | {"memory_filter"}
     assert all(asked.steps[step] == 1 for step in again - SCORE)
     assert asked.scored | asked.looked_up
