@@ -9,7 +9,7 @@ from flows.nearest import Near
 from flows.terminal import wrapped
 from schemas.evaluation import Evaluation
 from storage.exports.everything import trial_file_name
-from storage.exports.knobs import changed_knobs
+from storage.exports.knobs import changed_knobs, in_words
 from storage.recipes import Known, KnownRecipes, Question
 from tasks.inputs import Inputs
 from tasks.recall import Answer, BestKnown, Refused
@@ -46,7 +46,7 @@ def _print_recipe(best: BestKnown, evaluation: Evaluation, inputs: Inputs) -> No
     e, config = evaluation, best.known.trial.proposed.config
     _say("best known", f"for {inputs.workload.name} on {inputs.cluster.name}")
     changed = changed_knobs(config, inputs.workload)
-    knobs = ", ".join(f"{name} {_short(a)} → {_short(b)}" for name, (a, b) in changed.items())
+    knobs = ", ".join(f"{name} {in_words(a)} → {in_words(b)}" for name, (a, b) in changed.items())
     _say("changes", knobs or "nothing: the workload as its file says")
     _say("runs as", configuration_line(config.model_dump(mode="json")))
     beside = e.expected_error.beside if e.expected_error else ""
@@ -195,12 +195,6 @@ def age(then: datetime, now: datetime) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
 
 
 def _say(label: str, text: str) -> None:

@@ -1,9 +1,10 @@
 """Two runs side by side, for a person to read, in at most 100 columns."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.terminal import print_table, wrapped
+from storage.exports.knobs import in_words
 
 if TYPE_CHECKING:
     from schemas.comparison import Comparison, RoundSide, RunSide, Setting, TrialSide
@@ -53,7 +54,7 @@ def _print_parting(found: "Comparison") -> None:
 
 def _print_settings(label: str, settings: "Sequence[Setting]") -> None:
     for setting in settings:
-        _say(label, f"{setting.path}: {_short(setting.a)} | {_short(setting.b)}")
+        _say(label, f"{setting.path}: {in_words(setting.a)} | {in_words(setting.b)}")
         label = ""
 
 
@@ -92,8 +93,8 @@ def _print_best(found: "Comparison") -> None:
         [
             (
                 knob.knob,
-                _short(knob.a),
-                _short(knob.b),
+                in_words(knob.a),
+                in_words(knob.b),
                 None if knob.apart_percent is None else f"{knob.apart_percent:+.0f} %",
             )
             for knob in found.knobs
@@ -147,12 +148,6 @@ def _print_spent(found: "Comparison") -> None:
     ]
     if rows:
         print_table(("spent|", "A>", "B>"), rows)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
 
 
 def _say(label: str, text: str) -> None:

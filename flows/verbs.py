@@ -1,7 +1,8 @@
 """How the command line ends: every deliberate error is one line and its exit code.
 
-0 done, 1 nothing legal, 2 the user's input, 3 the environment, 4 the log, 70 a bug of ours;
-130 interrupted, 141 the reader of our output went away. A bug alone keeps its traceback.
+0 done, 1 nothing legal, 2 the user's input, 3 the environment, 4 the log, 5 a regression, 6 a
+target of a night that failed, 70 a bug of ours; 130 interrupted, 141 the reader of our output went
+away. A bug alone keeps its traceback.
 """
 
 import errno

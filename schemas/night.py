@@ -15,8 +15,9 @@ Outcome = Literal["kept", "better known", "re-tuned", "first", "drifted", "faile
 
 kept: nothing its score depends on changed, and its recipe still holds, or there still is none.
 better known: as kept, but another run of the same signature has a better recipe. re-tuned:
-something changed, and it was searched again. first: it had never been searched. drifted: nothing
-changed, and its recipe does not score what is on record. failed: see `Failure`.
+something changed, and it was searched again. first: it was searched, and had no recipe to compare
+with. drifted: nothing changed, and its recipe does not score what is on record. failed: see
+`Failure`.
 """
 
 

@@ -8,12 +8,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from projection.legality.derived import derived_settings
 from schemas.workload import Workload
 from storage import State
-from storage.exports.knobs import changed_knobs
+from storage.exports.knobs import changed_knobs, in_words
 from storage.exports.printed import printed_result
 from storage.state import Trial
 from tasks.draw_trials import draw_trials
@@ -58,15 +57,11 @@ def _row(trial: Trial, workload: Workload) -> Row:
         "headroom GB": "not known" if memory is None else round(evaluation.cap_gb - memory, 1),
         "provenance": evaluation.provenance,
         "proposed by": trial.proposed.rule,
-        "differs from the workload": ", ".join(f"{k}={_value(v)}" for k, (_, v) in changed.items())
+        "differs from the workload": ", ".join(
+            f"{k}={in_words(v)}" for k, (_, v) in changed.items()
+        )
         or "in nothing",
     }
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
 
 
 def picture_markdown(state: State) -> str:

@@ -32,6 +32,13 @@ def knobs_apart(one: NormalTrial, other: NormalTrial) -> dict[str, tuple[Any, An
     return {name: (before[name], after[name]) for name in after if before[name] != after[name]}
 
 
+def in_words(value: object) -> str:
+    """A knob's value for people: on, off, none, or itself."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
+
+
 def differs(trial: NormalTrial, workload: Workload, knobs: tuple[str, ...]) -> bool:
     """Whether any of `knobs` differs from the workload."""
     return any(getattr(trial, knob) != getattr(workload.baseline, knob) for knob in knobs)

@@ -64,8 +64,8 @@ def judge_targets(
 def _judge(target: Target, past: Past, known: KnownRuns) -> TargetDecided | Due:
     inputs = inputs_of(target)
     now, search = inputs.signature.hashes, search_hash(inputs.search)
+    before = _comparable(past.standings.get(target.name), inputs)
     if (barren := past.barren.get(target.name)) is not None and known.best(inputs) is None:
-        before = past.standings.get(target.name)
         if (barren.signature, barren.search) != (now, search):
             return Due(target, "changed" if before else "first", before)
         return TargetDecided(
@@ -75,12 +75,17 @@ def _judge(target: Target, past: Past, known: KnownRuns) -> TargetDecided | Due:
             search=search,
             notes=("nothing legal fits, as before",),
         )
-    before = past.standings.get(target.name) or known.best(inputs) or known.last_of(inputs)
+    before = before or known.best(inputs) or known.last_of(inputs)
     if before is None:
         return Due(target, "first", None)
     if (before.signature, before.search) != (now, search):
         return Due(target, "changed", before)
     return _looked_at(target, inputs, before, known)
+
+
+def _comparable(before: Standing | None, inputs: Inputs) -> Standing | None:
+    """None where another kind of oracle scored it: a made-up score is no measure of a real one."""
+    return None if before is None or before.source != inputs.search.source else before
 
 
 def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRuns) -> TargetDecided:

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.night import Moved, Standing, TargetDecided
 from schemas.targets import Target
 from storage.exports.files import write_file
-from storage.exports.knobs import knobs_apart
+from storage.exports.knobs import in_words, knobs_apart
 from storage.nights import Night
 
 REPORT, REPORT_JSON = "report.md", "report.json"
@@ -138,7 +138,7 @@ def details(finding: Finding, *, quoting: bool = True) -> Iterator[str]:
     yield from _same_recipe(finding)
     knobs = knobs_changed(finding)
     if knobs:
-        words = (f"{name} {_short(a)} → {_short(b)}" for name, (a, b) in knobs.items())
+        words = (f"{name} {in_words(a)} → {in_words(b)}" for name, (a, b) in knobs.items())
         yield f"recipe: {', '.join(words)}"
     elif decided.before is not None and decided.after is not None and decided.run is not None:
         yield "recipe: the same"

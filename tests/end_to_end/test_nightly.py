@@ -321,6 +321,20 @@ def test_a_night_that_was_cut_off_is_gone_on_with_and_repeats_nothing(
     assert verify_night(store_in(tmp_path), done.night.night_id).ok
 
 
+def test_a_made_up_score_is_no_measure_of_a_projected_one(tmp_path: Path):
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"mode": "dry"})
+    made_up = only(night(tmp_path, at(1), stage=but_export)).after
+    assert made_up is not None
+    assert made_up.source == "dry"
+    write_targets(tmp_path, "a", defaults={"mode": "full"})
+    (finding,) = findings(night(tmp_path, at(2), stage=but_export).night)
+    assert (finding.decided.outcome, finding.decided.before) == ("first", None)
+    assert finding.decided.after is not None
+    assert finding.decided.after.source == "simulate"
+    assert not finding.regressed
+
+
 @pytest.mark.parametrize("knows_a_recipe", [False, True])
 def test_a_search_that_was_cut_off_is_taken_up_in_its_own_run(tmp_path: Path, knows_a_recipe: bool):
     """What it has found until then is no recipe of the night before."""
