@@ -14,12 +14,13 @@ from flows.artefacts import keep_caches_under
 from flows.interrupts import Shield, shielded
 from flows.ledger import Listener
 from flows.opening import refold_version, store_of
+from flows.out_dir import held
 from flows.requests import NightRequest
 from flows.retuning import Retuning
 from flows.stages import Stage, in_process
 from flows.terminal import say, warn
 from projection import PROJECTION_VERSION
-from schemas.errors import LogError, RunLocked, RunNotFound
+from schemas.errors import LogError, RunLocked, RunNotFound, StoreRefused
 from schemas.events import Event
 from schemas.night import (
     NightAbandoned,
@@ -59,7 +60,8 @@ def run_night(
     """Does the night that is due, or what is left of it.
 
     Raises:
-        UserError: the targets file is wrong. A target's own files are its own failure.
+        UserError: the targets file is wrong, or the out-dir cannot be written. A target's own files
+            are its own failure.
         RunLocked: another process is doing this night, or an earlier one of its name.
         KeyboardInterrupt: it was asked to stop; the same request goes on from there.
     """
@@ -78,7 +80,8 @@ def run_night(
             ours.record(_started(store, asked, slot))
         elif (known := ours.night).over:  # whoever did it ended while we waited for the log
             return _over(known, out_dir)
-        _do(ours, store, Retuning(store, out_dir, stage, listeners, request.scoring))
+        with held(out_dir):  # else each search would fail of it, and the night be over
+            _do(ours, store, Retuning(store, out_dir, stage, listeners, request.scoring))
         done = ours.night
     stage("report", write_report, done, out_dir)
     return Done(done, out_dir, already=False)
@@ -197,6 +200,8 @@ def _retune(log: _NightLog, retuning: Retuning, due: Due, taken: TargetTaken | N
         log.record(taken)
     try:
         decided = retuning.search(due, taken)
+    except StoreRefused:  # nothing can be recorded: the same command goes on, once there is room
+        raise
     except Exception as error:  # noqa: BLE001 - one target never stops the others
         decided = failed(due.target, error, due.before)
     log.record(decided)
