@@ -29,13 +29,13 @@ from schemas.night import (
     TargetTaken,
 )
 from storage import Entry, EventLog, Store
-from storage.nights import Night, fold_night, night_id, past_of, read_night
+from storage.nights import Night, fold_night, night_id, past_of, read_night, unfinished
 from storage.run_ids import now_utc
 from tasks.nightly.judge import Due, failed, judge_targets
 from tasks.nightly.report import has_report, write_report
 from tasks.nightly.slots import due_slot, slot_named, slots_between
 from tasks.nightly.standing import KnownRuns
-from tasks.nightly.targets import Targets, folder_of, read_targets
+from tasks.nightly.targets import Targets, folder_of, read_targets, secrets_of
 
 DEFAULT_OUT_DIR = Path("nightly")
 
@@ -137,22 +137,24 @@ def _known_night(store: Store, night: str) -> Night | None:
 
 def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLog:
     """The night's log, held: nobody else does this night, nor an earlier one of its name."""
+    secrets = secrets_of(asked)
     if night in store.nights.run_ids():
-        log = EventLog.open(store.nights, night, writing=True)
+        log = EventLog.open(store.nights, night, writing=True, secrets=secrets)
         say(f"night {night} was begun before: going on with it")
         return log
     last = past_of(store, asked.name, slot, ()).last
-    if last is not None and not last.over:
+    before = [] if last is None or last.over else [last]
+    for cut_off in (*before, *unfinished(store, asked.name, slot)):
         # One that is being done is locked, which is raised; a dead one's slot ours stands for.
-        with EventLog.open(store.nights, last.night_id, writing=True) as log:
+        with EventLog.open(store.nights, cut_off.night_id, writing=True) as log:
             _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
-        say(f"night {last.night_id} was cut off: this one takes its place")
+        say(f"night {cut_off.night_id} was cut off: this one takes its place")
     try:
-        return EventLog.create(store.nights, night)
+        return EventLog.create(store.nights, night, secrets=secrets)
     except RunLocked:
         raise
     except LogError:  # somebody began it a moment ago
-        return EventLog.open(store.nights, night, writing=True)
+        return EventLog.open(store.nights, night, writing=True, secrets=secrets)
 
 
 def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:

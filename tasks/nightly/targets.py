@@ -14,8 +14,9 @@ from schemas.model import FrozenModel
 from schemas.signature import content_hash
 from schemas.targets import Schedule, Target, TargetEntry, TargetSettings, TargetsFile
 from storage.canonical import sha256_hex
+from tasks.inputs import secrets_in, secrets_in_files
 from tasks.nightly.slots import checked
-from tasks.resolve.environment import place, substitute
+from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model
 from tasks.resolve.yaml_file import YamlFile, read_bytes, read_yaml
 
@@ -58,6 +59,14 @@ def read_targets(path: Path, *, env: Mapping[str, str] | None = None) -> Targets
     name = parsed.name or path.stem
     _refuse_unfit(name, place(file, ("name",)))
     return Targets(name, parsed.schedule, targets, _spec(name, targets))
+
+
+def secrets_of(asked: Targets) -> frozenset[str]:
+    """What may never be written of a night: keys in the environment and in its targets' files."""
+    environment = search_dotenv(os.environ, Path.cwd())
+    files = {str(p) for one in asked.targets for p in (one.workload, one.target_cluster)}
+    found = secrets_in(environment) | secrets_in_files(sorted(files), environment)
+    return frozenset(secret.get_secret_value() for secret in found)
 
 
 class _WithoutTargets(FrozenModel):
