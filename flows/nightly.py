@@ -151,7 +151,7 @@ def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLo
         say(f"night {cut_off.night_id} was cut off: this one takes its place")
     try:
         return EventLog.create(store.nights, night, secrets=secrets)
-    except RunLocked:
+    except (RunLocked, StoreRefused):
         raise
     except LogError:  # somebody began it a moment ago
         return EventLog.open(store.nights, night, writing=True, secrets=secrets)

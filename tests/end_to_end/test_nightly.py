@@ -601,3 +601,12 @@ def test_a_key_in_the_targets_reaches_no_night(tmp_path: Path, monkeypatch: pyte
         night(tmp_path, at(1))
     assert key not in str(raised.value)
     assert store_in(tmp_path).nights.run_ids() == []
+
+
+def test_a_store_that_takes_no_night_says_so(tuned: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreRefused("read-only")
+
+    monkeypatch.setattr(EventLog, "create", full)
+    with pytest.raises(StoreRefused, match="read-only"):
+        night(tuned, at(2))
