@@ -15,12 +15,13 @@ from flows.artefacts import keep_caches_under
 from flows.interrupts import Shield, shielded
 from flows.ledger import Listener
 from flows.opening import refold_version, store_of
+from flows.out_dir import held
 from flows.requests import NightRequest
 from flows.retuning import Retuning
 from flows.stages import Stage, in_process
 from flows.terminal import say, warn
 from projection import PROJECTION_VERSION
-from schemas.errors import LogError, RunLocked, RunNotFound
+from schemas.errors import LogError, RunLocked, RunNotFound, StoreRefused
 from schemas.events import Event
 from schemas.night import (
     NightAbandoned,
@@ -29,15 +30,21 @@ from schemas.night import (
     TargetTaken,
 )
 from storage import Entry, EventLog, Store
-from storage.nights import Night, fold_night, night_id, past_of, read_night
+from storage.nights import (
+    Night,
+    fold_night,
+    is_anchored,
+    night_id,
+    past_of,
+    read_night,
+    unfinished,
+)
 from storage.run_ids import now_utc
-from tasks.inputs import secrets_in
 from tasks.nightly.judge import Due, failed, judge_targets
 from tasks.nightly.report import has_report, write_report
 from tasks.nightly.slots import due_slot, slot_named, slots_between
 from tasks.nightly.standing import KnownRuns
-from tasks.nightly.targets import Targets, folder_of, read_targets
-from tasks.resolve.environment import search_dotenv
+from tasks.nightly.targets import Targets, folder_of, read_targets, secrets_of
 from tasks.scoring import chosen
 
 DEFAULT_OUT_DIR = Path("nightly")
@@ -63,8 +70,8 @@ def run_night(
     """Does the night that is due, or what is left of it.
 
     Raises:
-        UserError: the targets file or the choice of a scoring engine is wrong. A target's own files
-            are its own failure.
+        UserError: the targets file or the choice of a scoring engine is wrong, or the out-dir
+            cannot be written. A target's own files are its own failure.
         EnvironmentMissing: the scoring engine that was asked for is not installed.
         RunLocked: another process is doing this night, or an earlier one of its name.
         KeyboardInterrupt: it was asked to stop; the same request goes on from there.
@@ -77,15 +84,17 @@ def run_night(
     night = night_id(asked.spec, slot)
     out_dir = request.out_dir or DEFAULT_OUT_DIR / folder_of(asked.name)
     known = _known_night(store, night)
-    if known is not None and known.over:
+    if known is not None and known.over and is_anchored(store, known):
         return _over(known, out_dir)
     with shielded() as shield, _opened(store, asked, slot, night) as log:
         ours = _NightLog(log, shield, listeners)
         if log.next_seq == 0:
             ours.record(_started(store, asked, slot))
-        elif (known := ours.night).over:  # whoever did it ended while we waited for the log
+        elif (known := ours.night).over:  # whoever did it ended a moment ago, or died after it
+            ours.settle()
             return _over(known, out_dir)
-        _do(ours, store, Retuning(store, out_dir, stage, listeners, request.scoring))
+        with held(out_dir):  # else each search would fail of it, and the night be over
+            _do(ours, store, Retuning(store, out_dir, stage, listeners, request.scoring))
         done = ours.night
     stage("report", write_report, done, out_dir)
     return Done(done, out_dir, already=False)
@@ -94,7 +103,7 @@ def run_night(
 def _over(night: Night, out_dir: Path) -> Done:
     """A night that was done before; its report is written, if whoever did it could not."""
     if not has_report(night, out_dir):
-        write_report(night, out_dir)
+        write_report(night, out_dir, newest=False)
     return Done(night, out_dir, already=True)
 
 
@@ -129,6 +138,10 @@ class _NightLog:
     def end(self, event: NightFinished | NightAbandoned) -> None:
         """Adds the night's last event, anchors it, and puts all of them into one segment."""
         self.record(event)
+        self.settle()
+
+    def settle(self) -> None:
+        """Anchors a night that is over, and puts its events into one segment."""
         self._log.compact()
 
 
@@ -141,21 +154,21 @@ def _known_night(store: Store, night: str) -> Night | None:
 
 def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLog:
     """The night's log, held: nobody else does this night, nor an earlier one of its name."""
-    known = secrets_in(search_dotenv(os.environ, Path.cwd()))
-    secrets = {secret.get_secret_value() for secret in known}
+    secrets = secrets_of(asked)
     if night in store.nights.run_ids():
         log = EventLog.open(store.nights, night, writing=True, secrets=secrets)
         say(f"night {night} was begun before: going on with it")
         return log
     last = past_of(store, asked.name, slot, ()).last
-    if last is not None and not last.over:
+    before = [] if last is None or last.over else [last]
+    for cut_off in (*before, *unfinished(store, asked.name, slot)):
         # One that is being done is locked, which is raised; a dead one's slot ours stands for.
-        with EventLog.open(store.nights, last.night_id, writing=True) as log:
+        with EventLog.open(store.nights, cut_off.night_id, writing=True) as log:
             _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
-        say(f"night {last.night_id} was cut off: this one takes its place")
+        say(f"night {cut_off.night_id} was cut off: this one takes its place")
     try:
         return EventLog.create(store.nights, night, secrets=secrets)
-    except RunLocked:
+    except (RunLocked, StoreRefused):
         raise
     except LogError:  # somebody began it a moment ago
         return EventLog.open(store.nights, night, writing=True, secrets=secrets)
@@ -208,6 +221,8 @@ def _retune(log: _NightLog, retuning: Retuning, due: Due, taken: TargetTaken | N
         log.record(taken)
     try:
         decided = retuning.search(due, taken)
+    except StoreRefused:  # nothing can be recorded: the same command goes on, once there is room
+        raise
     except Exception as error:  # noqa: BLE001 - one target never stops the others
         decided = failed(due.target, error, due.before)
     log.record(decided)

@@ -59,7 +59,7 @@ def publish_night(store: str | None, night: Night) -> None:
     for taken in night.taken.values():
         publish_search(store, taken.run)
     for finding in findings(night):
-        if finding.regressed or finding.failed:
+        if finding.regressed or finding.drifted or finding.failed:
             tell_finding(night, finding)
 
 

@@ -17,7 +17,7 @@ from schemas.scoring import Scoring
 from storage import EventLog, Store, fresh_run_id
 from storage.extent import has_begun
 from tasks.nightly.judge import Due
-from tasks.nightly.standing import recipe_of, scored_again, search_hash
+from tasks.nightly.standing import fixed_hash, recipe_of, scored_again
 from tasks.nightly.targets import folder_of
 
 _MOST_MOVED = 60
@@ -79,8 +79,9 @@ class Retuning:
         again, why = None, None
         moved: tuple[Moved, ...] = ()
         notes = [] if state.finished is None else list(state.finished.binding_constraints)
+        inputs = inputs_of_run(self.store, taken.run)
         if due.before is not None:
-            again, why = scored_again(inputs_of_run(self.store, taken.run), due.before)
+            again, why = scored_again(inputs, due.before)
             problem = _problem_with(self.store, due.before.run_id)
             if problem is None:
                 moved = _moved(self.store, due.before, taken.run)
@@ -91,7 +92,7 @@ class Retuning:
             outcome="first" if due.before is None else "re-tuned",
             run=taken.run,
             signature=state.spec.signature,
-            search=search_hash(state.spec.search),
+            search=fixed_hash(inputs),
             before=due.before,
             again=again,
             again_why=why,

@@ -115,7 +115,7 @@ class TargetDecided(FrozenModel):
     signature: SignatureHashes | None = None
     """Of the target as it was looked at; None: it failed before that was known."""
     search: str | None = None
-    """Hash of what its search was allowed, see `Standing`."""
+    """Hash of what its search was allowed (see `Standing`), and of what its workload fixes."""
     moved: tuple[Moved, ...] = ()
     """What changed that its score depends on."""
     notes: tuple[str, ...] = ()

@@ -3,13 +3,14 @@
 A night is kept as a run is, in a log of its own with the same promises, below `nights/`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from schemas.errors import DamagedLog, LogError
+from schemas.errors import DamagedLog, LogError, RunNotFound
 from schemas.events import Envelope, Event, TailRecovered
 from schemas.night import (
     NightAbandoned,
@@ -20,6 +21,7 @@ from schemas.night import (
     TargetTaken,
 )
 from schemas.signature import content_hash
+from storage.heads import read_anchor
 from storage.log import EventLog
 from storage.reading import BadEvent, Record
 from storage.store import Store
@@ -163,6 +165,12 @@ def read_night(store: Store, night: str) -> Night:
     return fold_night(EventLog.open(store.nights, night).iterate())
 
 
+def is_anchored(store: Store, night: Night) -> bool:
+    """Whether the last event of a night is anchored, so that losing it would be seen (P2)."""
+    anchored = read_anchor(store.nights.backend, night.night_id)
+    return anchored is not None and anchored.head.seq == night.head_seq
+
+
 @dataclass(frozen=True)
 class Past:
     """What earlier nights of a name leave to the next."""
@@ -177,6 +185,30 @@ class Past:
     """Nights that are damaged, and why."""
 
 
+def unfinished(store: Store, name: str, slot: datetime) -> list[Night]:
+    """Nights of `name` with this very slot (UTC) that are not over: of other targets or texts."""
+    known = (n for n in store.nights.run_ids() if n.startswith(f"{slot.strftime(STAMP)}-"))
+    nights = _readable(store, known, [])
+    return [night for night in nights if night.started.name == name and not night.over]
+
+
+def _newest_first(store: Store, before: datetime, unread: list[str]) -> Iterator[Night]:
+    """Of one slot, the one begun last is first: its name, which ends in a hash, says nothing."""
+    stamp = before.strftime(STAMP)
+    known = [night for night in reversed(store.nights.run_ids()) if night < stamp]
+    for _, of_slot in groupby(known, key=lambda night: night[: len(stamp)]):
+        nights = _readable(store, of_slot, unread)
+        yield from sorted(nights, key=lambda night: night.started_at, reverse=True)
+
+
+def _readable(store: Store, names: Iterable[str], unread: list[str]) -> Iterator[Night]:
+    for name in names:
+        try:
+            yield read_night(store, name)
+        except (LogError, RunNotFound) as error:  # the latter: one that has no event yet
+            unread.append(f"{name}: {error}")
+
+
 def past_of(store: Store, name: str, before: datetime, targets: Collection[str]) -> Past:
     """The nights of `name` with a slot earlier than `before` (UTC), newest first, as far back as
     `targets` ask for, but no more than 30."""
@@ -185,14 +217,7 @@ def past_of(store: Store, name: str, before: datetime, targets: Collection[str])
     barren: dict[str, TargetDecided] = {}
     unread: list[str] = []
     looked = 0
-    for known in reversed(store.nights.run_ids()):
-        if known >= before.strftime(STAMP):
-            continue
-        try:
-            night = read_night(store, known)
-        except LogError as error:
-            unread.append(f"{known}: {error}")
-            continue
+    for night in _newest_first(store, before, unread):
         if night.started.name != name:
             continue
         looked += 1

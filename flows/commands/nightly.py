@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from flows.requests import NightRequest
 
 REGRESSION = 5
-"""Exit code: a target lost more tokens/s/GPU than its threshold allows."""
+"""Exit code: a target lost more tokens/s/GPU than its threshold allows, or its score on record did
+not come out though nothing changed."""
 FAILED = 6
 """Exit code: a target could not be looked at, and none regressed."""
 
@@ -70,7 +71,7 @@ def nightly(
 ) -> None:
     """Tune again what changed; look at the recipe of what did not.
 
-    Exits 5 when a target regressed, 6 when one failed.
+    Exits 5 when a target regressed or drifted, 6 when one failed.
     """
     from flows.commands.tune import refuse_names_that_are_not_text
     from flows.requests import NightRequest
@@ -118,7 +119,7 @@ def exit_code(done: "Done") -> int:
     from tasks.nightly.report import findings
 
     found = findings(done.night)
-    if any(finding.regressed for finding in found):
+    if any(finding.regressed or finding.drifted for finding in found):
         return REGRESSION
     return FAILED if any(finding.failed for finding in found) else 0
 

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from schemas.errors import RefoldError
+from schemas.errors import RefoldError, StoreRefused
 from schemas.night import Failure, Standing, TargetDecided
 from schemas.targets import Target
 from storage.nights import Past
 from tasks.inputs import Inputs, resolve_pair, secrets_in, secrets_in_files
-from tasks.nightly.standing import KnownRuns, scored_again, search_hash
+from tasks.nightly.standing import (
+    KnownRuns,
+    fixed_hash,
+    no_longer_legal,
+    scored_again,
+    search_hash,
+)
 from tasks.resolve.environment import search_dotenv
 
 SAME = 1e-9
@@ -53,10 +59,15 @@ def judge_targets(
 
     Where nothing changed that its score depends on, the recipe alone is scored again. An error, of
     whatever kind, is the target's own: the next one is looked at all the same.
+
+    Raises:
+        StoreRefused: the store's disk is full or gone; the night goes on later.
     """
     for target in targets:
         try:
             yield _judge(target, past, known)
+        except StoreRefused:
+            raise
         except Exception as error:  # noqa: BLE001 - one target never stops the others
             yield failed(target, error, past.standings.get(target.name))
 
@@ -64,28 +75,28 @@ def judge_targets(
 def _judge(target: Target, past: Past, known: KnownRuns) -> TargetDecided | Due:
     inputs = inputs_of(target)
     now, search = inputs.signature.hashes, search_hash(inputs.search)
-    before = _comparable(past.standings.get(target.name), inputs)
+    last = past.standings.get(target.name)
+    if last is not None and not known.stands(last, inputs):
+        last = None
     if (barren := past.barren.get(target.name)) is not None and known.best(inputs) is None:
-        if (barren.signature, barren.search) != (now, search):
-            return Due(target, "changed" if before else "first", before)
+        fixed = fixed_hash(inputs)
+        if (barren.signature, barren.search) != (now, fixed):
+            return Due(target, "changed" if last else "first", last)
         return TargetDecided(
             target=target.name,
             outcome="kept",
             signature=now,
-            search=search,
+            search=fixed,
             notes=("nothing legal fits, as before",),
         )
-    before = before or known.best(inputs) or known.last_of(inputs)
+    before = last or known.best(inputs) or known.last_of(inputs)
     if before is None:
         return Due(target, "first", None)
-    if (before.signature, before.search) != (now, search):
+    changed = (before.signature, before.search) != (now, search)
+    # What the workload fixes is part of neither: with another one, its recipe is not allowed.
+    if changed or no_longer_legal(inputs, before) is not None:
         return Due(target, "changed", before)
     return _looked_at(target, inputs, before, known)
-
-
-def _comparable(before: Standing | None, inputs: Inputs) -> Standing | None:
-    """None where another kind of oracle scored it: a made-up score is no measure of a real one."""
-    return None if before is None or before.source != inputs.search.source else before
 
 
 def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRuns) -> TargetDecided:
@@ -95,7 +106,7 @@ def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRun
             target=target.name,
             outcome="drifted",
             signature=before.signature,
-            search=before.search,
+            search=fixed_hash(inputs),
             before=before,
             again=again,
             again_why=why,
@@ -111,7 +122,7 @@ def _looked_at(target: Target, inputs: Inputs, before: Standing, known: KnownRun
         target=target.name,
         outcome="kept" if better is None else "better known",
         signature=before.signature,
-        search=before.search,
+        search=fixed_hash(inputs),
         before=before,
         again=again,
         after=better or before,

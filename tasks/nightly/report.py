@@ -42,6 +42,11 @@ class Finding:
         return self.decided.outcome == "failed"
 
     @property
+    def drifted(self) -> bool:
+        """Nothing changed, and the score on record did not come out: somebody must look."""
+        return self.decided.outcome == "drifted"
+
+    @property
     def regressed(self) -> bool:
         """It lost more than its threshold, or has no recipe any more."""
         if self.failed or self.decided.before is None:
@@ -69,7 +74,7 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
         change = finding.change_percent
         if finding.regressed:
             return 0, -100.0 if change is None else change
-        if finding.failed:
+        if finding.failed or finding.drifted:
             return 1, 0.0
         quiet = finding.decided.outcome in ("kept",)
         return (3 if quiet else 2), change or 0.0
@@ -81,10 +86,13 @@ def headline(night: Night) -> str:
     """The line on top: what somebody must look at, or that nobody must."""
     found = findings(night)
     regressed = [finding for finding in found if finding.regressed]
+    drifted = [finding for finding in found if finding.drifted]
     failed = [finding for finding in found if finding.failed]
     parts = []
     if regressed:
         parts.append(f"REGRESSION in {_names(regressed)}")
+    if drifted:
+        parts.append(f"DRIFTED though nothing changed: {_names(drifted)}")
     if failed:
         parts.append(f"FAILED: {_names(failed)}")
     changed = sum(finding.recipe_changed for finding in found)
@@ -310,11 +318,14 @@ def _cell(text: str) -> str:
 
 def has_report(night: Night, out_dir: Path) -> bool:
     """Whether the report of this night was written there, as of its last event."""
-    return _kept(out_dir, night, REPORT).is_file()
+    kept = _kept(out_dir, night, REPORT)
+    return kept.is_file() and kept.read_bytes() == markdown(night).encode()
 
 
-def write_report(night: Night, out_dir: Path) -> Path:
+def write_report(night: Night, out_dir: Path, *, newest: bool = True) -> Path:
     """The report, as `report.md` and `report.json`, and kept by the night's name below `history/`.
+
+    `newest`: over the report of another night that is there.
 
     Raises:
         UserError: the folder cannot be written.
@@ -324,7 +335,8 @@ def write_report(night: Night, out_dir: Path) -> Path:
         REPORT: markdown(night),
     }
     for name, text in texts.items():
-        write_file(out_dir / name, text)
+        if newest or not (out_dir / name).exists():
+            write_file(out_dir / name, text)
         write_file(_kept(out_dir, night, name), text)
     return out_dir / REPORT
 

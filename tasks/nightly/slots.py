@@ -12,6 +12,9 @@ from schemas.targets import Schedule
 
 NOW = "now"
 _ANY_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+_FIELDS = 5
+_YEARS = range(1970, 9999)
+"""Of slots: nights are named by their slots, and sort by their names."""
 _MOST = 10_000
 """Missed slots that are counted."""
 
@@ -26,6 +29,8 @@ def checked(schedule: Schedule, where: str) -> None:
             hint="an IANA name, such as UTC or Europe/Berlin",
         ) from error
     try:
+        if len(schedule.cron.split()) != _FIELDS:  # a sixth would be seconds
+            raise CronSimError("Wrong number of fields")
         next(_times(schedule, _ANY_DAY, reverse=False))
     except (CronSimError, StopIteration) as error:
         raise UserError(
@@ -40,7 +45,11 @@ def due_slot(schedule: Schedule, now: datetime) -> datetime:
     However many were missed, this one is due: the others are made up for by it.
     """
     # A slot at this very instant is due, and the walk backwards looks strictly before.
-    return next(_times(schedule, now.replace(microsecond=now.microsecond or 1), reverse=True))
+    due = next(_times(schedule, now.replace(microsecond=now.microsecond or 1), reverse=True))
+    # In the hour that a clock put back shows twice, that walk misses a slot of its first showing.
+    while (following := next_slot(schedule, due)) <= now:
+        due = following
+    return due
 
 
 def next_slot(schedule: Schedule, now: datetime) -> datetime:
@@ -64,14 +73,17 @@ def slot_named(text: str, schedule: Schedule, now: datetime) -> datetime:
         return now.replace(microsecond=0)
     try:
         named = datetime.fromisoformat(text)
-    except ValueError as error:
+        if named.tzinfo is None:
+            named = named.replace(tzinfo=ZoneInfo(schedule.timezone))
+        slot = named.astimezone(UTC).replace(microsecond=0)
+        if slot.year not in _YEARS:
+            raise OverflowError
+    except (ValueError, OverflowError) as error:
         raise UserError(
             f"--slot {shown(text)} is no time",
             hint="say now, or a time such as 2026-01-02T02:00",
         ) from error
-    if named.tzinfo is None:
-        named = named.replace(tzinfo=ZoneInfo(schedule.timezone))
-    return named.astimezone(UTC).replace(microsecond=0)
+    return slot
 
 
 def _times(schedule: Schedule, start: datetime, *, reverse: bool) -> Iterator[datetime]:

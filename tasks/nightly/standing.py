@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from projection.legality import check
+from projection.legality import LegalSpace, check, normalise
 from schemas.errors import LogError
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.night import Standing
@@ -16,6 +16,7 @@ from storage.recipes import KnownRecipes
 from storage.state import Trial
 from tasks.inputs import Inputs
 from tasks.recall import best_known, question_of
+from tasks.seed_plan.pins import with_pins
 
 _NOT_OF_A_RECIPE = {"budget", "prompt_extras", "proposer", "llm"}
 """Parts of a search that bound how long is looked, not what may be found."""
@@ -70,16 +71,40 @@ def standing(
     )
 
 
+def fixed_hash(inputs: Inputs) -> str:
+    """What nothing could be found in: the search, and what the workload fixes of it, which is part
+    neither of a signature nor of a search."""
+    return content_hash(
+        {
+            "search": search_hash(inputs.search),
+            "baseline": _baseline(inputs).model_dump(mode="json"),
+        }
+    )
+
+
+def _baseline(inputs: Inputs) -> NormalTrial:
+    space = LegalSpace(inputs.workload, inputs.cluster, inputs.search)
+    return normalise(with_pins(space), inputs.workload)
+
+
+def no_longer_legal(inputs: Inputs, known: Standing) -> str | None:
+    """Why a search of `inputs` may not ask for the recipe of `known`; None: it may.
+
+    As a proposal, unless it is the workload as its file says, whatever its number in a fork is.
+    """
+    proposal = known.config != _baseline(inputs)
+    verdict = check(known.config, inputs.workload, inputs.cluster, inputs.search, proposal=proposal)
+    if verdict.legal:
+        return None
+    first = verdict.violations[0]
+    return f"{first.code}: {first.reason}"
+
+
 def scored_again(inputs: Inputs, known: Standing) -> tuple[Standing | None, str | None]:
     """What the recipe of `known` scores under `inputs`, asked of the oracle and of no cache; and,
     where it no longer can win, why."""
-    baseline = known.trial == 0
-    verdict = check(
-        known.config, inputs.workload, inputs.cluster, inputs.search, proposal=not baseline
-    )
-    if not verdict.legal:
-        first = verdict.violations[0]
-        return None, f"{first.code}: {first.reason}"
+    if (why := no_longer_legal(inputs, known)) is not None:
+        return None, why
     evaluation = inputs.evaluator().score(known.config)
     again = standing(
         evaluation,
@@ -103,6 +128,8 @@ class KnownRuns:
     by_signature: dict[SignatureHashes, list[RunSummary]] = field(default_factory=dict)
     by_name: dict[tuple[str, str], RunSummary] = field(default_factory=dict)
     """By names of workload and cluster, the newest that finished with a recipe."""
+    withdrawn: set[tuple[SignatureHashes, str]] = field(default_factory=set)
+    """Configurations, by trial id, whose score under a signature some run found wrong."""
     unread: list[str] = field(default_factory=list)
     """What could not be read, and why."""
 
@@ -117,6 +144,8 @@ class KnownRuns:
         for run in list_runs(store):
             if run.run_id in but:
                 continue
+            if run.signature is not None:
+                known.withdrawn |= {(run.signature, trial_id) for trial_id in run.found_wrong}
             if run.problem is not None:
                 known.unread.append(f"run {run.run_id}: {run.problem}")
             elif run.signature is not None:
@@ -124,6 +153,13 @@ class KnownRuns:
                 if run.status == "finished" and run.best_trial is not None:
                     known.by_name[run.workload_name, run.cluster_name] = run
         return known
+
+    def stands(self, standing: Standing, inputs: Inputs) -> bool:
+        """Whether a recipe of an earlier night may still be a target's: its score answers the same
+        kind of question, for a made-up one is compared with none, and nobody withdrew it. Where it
+        was scored anew after that, `best` tells it again."""
+        withdrawn = (standing.signature, standing.trial_id) in self.withdrawn
+        return standing.source == inputs.search.source and not withdrawn
 
     def best(self, inputs: Inputs, better_than: float = 0.0) -> Standing | None:
         """The best recipe on record that answers the question of `inputs` and that its search may

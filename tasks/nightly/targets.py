@@ -2,23 +2,28 @@
 
 import os
 import re
-from collections import Counter
+import unicodedata
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import UserError
+from schemas.errors import UserError, shown
 from schemas.model import FrozenModel
 from schemas.signature import content_hash
 from schemas.targets import Schedule, Target, TargetEntry, TargetSettings, TargetsFile
+from storage.canonical import sha256_hex
+from tasks.inputs import secrets_in, secrets_in_files
 from tasks.nightly.slots import checked
-from tasks.resolve.environment import place, substitute
+from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model
-from tasks.resolve.yaml_file import YamlFile, is_regular_file, read_yaml
+from tasks.resolve.yaml_file import YamlFile, read_bytes, read_yaml
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = re.compile(r"[^\w.-]+")
+_LONGEST_NAME = 80
+_OF_THE_REPORT = {"report.md", "report.json", "history"}
+"""What the report is called in the out-dir, which targets have their folders in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,20 @@ def read_targets(path: Path, *, env: Mapping[str, str] | None = None) -> Targets
     parsed = as_model(_WithoutTargets, {k: v for k, v in known.items() if k != "targets"}, file)
     checked(parsed.schedule, place(file, ("schedule",)))
     targets = tuple(_target(entry, parsed.defaults, path.parent) for entry in entries)
+    for number, target in enumerate(targets):
+        _refuse_unfit(target.name, place(file, ("targets", f"[{number}]")))
     _refuse_twice(file, targets)
     name = parsed.name or path.stem
+    _refuse_unfit(name, place(file, ("name",)))
     return Targets(name, parsed.schedule, targets, _spec(name, targets, path.parent))
+
+
+def secrets_of(asked: Targets) -> frozenset[str]:
+    """What may never be written of a night: keys in the environment and in its targets' files."""
+    environment = search_dotenv(os.environ, Path.cwd())
+    files = {str(p) for one in asked.targets for p in (one.workload, one.target_cluster)}
+    found = secrets_in(environment) | secrets_in_files(sorted(files), environment)
+    return frozenset(secret.get_secret_value() for secret in found)
 
 
 class _WithoutTargets(FrozenModel):
@@ -95,24 +111,47 @@ def _target(entry: TargetEntry, defaults: TargetSettings, folder: Path) -> Targe
 
 
 def _from(folder: Path, path: Path) -> Path:
-    return Path(os.path.normpath(folder / path.expanduser()))
+    with suppress(RuntimeError):  # "~nobody": no such user, so no such file; its target says so
+        path = path.expanduser()
+    return Path(os.path.normpath(folder / path))
+
+
+def _refuse_unfit(name: str, where: str) -> None:
+    """A name stands on terminals, on pages and in file names."""
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise UserError(
+            f"{where}: {shown(name)} cannot be a name",
+            hint=f"name: takes 1 to {_LONGEST_NAME} characters that can be printed, on one line",
+        )
 
 
 def _refuse_twice(file: YamlFile, targets: tuple[Target, ...]) -> None:
     """Names are folders and what nights know targets by: each has its own."""
-    taken = Counter(folder_of(target.name).casefold() for target in targets)
+    taken: dict[str, str] = {}
     for number, target in enumerate(targets):
-        if taken[folder_of(target.name).casefold()] > 1:
+        where = place(file, ("targets", f"[{number}]"))
+        folder = _same_on_any_disk(folder_of(target.name))
+        if folder in _OF_THE_REPORT:
             raise UserError(
-                f"{place(file, ('targets', f'[{number}]'))}: another target is called"
-                f" {target.name!r} too",
+                f"{where}: {target.name!r} is what the report is called in the out-dir",
+                hint="give the target another name:",
+            )
+        if (other := taken.setdefault(folder, target.name)) is not target.name:
+            same = "too" if other == target.name else "and would have the same folder"
+            raise UserError(
+                f"{where}: another target is called {other!r} {same}",
                 hint="give each a name: of its own",
             )
 
 
+def _same_on_any_disk(folder: str) -> str:
+    """What names have in common that some disks take for one: case, and how accents are put."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", folder).casefold())
+
+
 def folder_of(name: str) -> str:
     """The folder a target's artefacts go to."""
-    return _UNSAFE.sub("-", name).strip(".-") or "target"
+    return _UNSAFE.sub("-", unicodedata.normalize("NFC", name)).strip(".-") or "target"
 
 
 def _spec(name: str, targets: tuple[Target, ...], folder: Path) -> str:
@@ -142,10 +181,7 @@ def _spec(name: str, targets: tuple[Target, ...], folder: Path) -> str:
 
 
 def _digest(path: Path) -> str | None:
-    """None: its target fails, and says why."""
-    if not is_regular_file(path):
-        return None
     try:
-        return sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
+        return sha256_hex(read_bytes(path, str(path), UserError))
+    except UserError:  # also of what is no file: a device has no end, and a pipe no beginning
+        return None  # its target fails, and says why

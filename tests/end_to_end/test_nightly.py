@@ -13,7 +13,7 @@ from flows.forking import fork
 from flows.invalidating import invalidate
 from flows.nightly import run_night
 from flows.requests import ForkRequest, NightRequest
-from schemas.errors import LogError, RunLocked, UserError
+from schemas.errors import LogError, RunLocked, StoreRefused, UserError
 from schemas.events import TrialScored
 from schemas.night import TargetTaken
 from schemas.scoring import Scoring
@@ -560,3 +560,121 @@ def test_a_changed_night_does_not_verify(tuned: Path):
 def test_a_targets_file_that_is_wrong_is_the_users_to_mend(tmp_path: Path):
     with pytest.raises(UserError, match="no such file"):
         night(tmp_path, at(1))
+
+
+def test_a_recipe_that_was_withdrawn_is_not_a_targets_any_more(tuned: Path):
+    before = only(night(tuned, at(2))).after
+    assert before is not None
+    invalidate(store_in(tuned), before.run_id, before.trial, "hangs")
+    after = only(night(tuned, at(3))).after
+    assert after is not None
+    assert after.trial_id != before.trial_id
+    assert after.tokens_per_s_per_gpu < before.tokens_per_s_per_gpu
+
+
+def test_what_the_workload_fixes_is_a_reason_to_search(tuned: Path):
+    """It is in no signature, and in no search either."""
+    workload = tuned / "mixtral" / "workload.yaml"
+    text = workload.read_text()
+    workload.write_text(text.replace("global_batch_size: 128", "global_batch_size: 256"))
+    found = only(night(tuned, at(2)))
+    assert (found.outcome, found.again) == ("re-tuned", None)
+    assert found.after is not None
+    assert found.after.config.gbs == 256
+    assert only(night(tuned, at(3))).outcome == "kept"
+    write_target(tuned / "mixtral", target_cluster={"num_nodes": 1})
+    assert only(night(tuned, at(4))).after is None
+    assert only(night(tuned, at(5))).run is None
+    workload.write_text(text.replace("global_batch_size: 128", "global_batch_size: 64"))
+    assert only(night(tuned, at(6))).run is not None
+
+
+@pytest.mark.parametrize("made_up", ["dry", "memory-real"])
+def test_a_score_is_never_compared_with_a_made_up_one(tmp_path: Path, made_up: str):
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"mode": made_up})
+    first = only(night(tmp_path, at(1)))
+    write_targets(tmp_path, "a")
+    done = night(tmp_path, at(2))
+    found = only(done)
+    assert first.after is not None
+    assert (found.outcome, found.before) == ("first", None)
+    assert found.after is not None
+    assert found.after.source == "simulate"
+    assert as_json(done.night)["regressions"] == []
+
+
+def test_an_out_dir_that_cannot_be_written_costs_no_target(tmp_path: Path):
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a")
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(UserError, match="out: cannot be written"):
+        night(tmp_path, at(1))
+    (tmp_path / "out").unlink()
+    done = night(tmp_path, at(1))
+    assert not done.already
+    assert only(done).outcome == "first"
+
+
+def test_a_store_that_refuses_costs_no_target(tuned: Path, monkeypatch: pytest.MonkeyPatch):
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=1.0)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreRefused("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("flows.retuning.fork", full)
+        with pytest.raises(StoreRefused):
+            night(tuned, at(2))
+    assert only(night(tuned, at(2))).outcome == "re-tuned"
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "d"])
+def test_after_an_edit_the_next_night_follows_the_later_fire(tmp_path: Path, name: str):
+    """Nights of one slot are told apart by a hash, which says nothing of their order."""
+    write_target(tmp_path / "t", hipblaslt=BEFORE)
+    write_targets(tmp_path, "t", name=name, defaults={"mode": "dry"})
+    night(tmp_path, at(1))
+    write_target(tmp_path / "t", hipblaslt=AFTER)
+    edited = night(tmp_path, at(1, 4)).night
+    done = night(tmp_path, at(2))
+    assert done.night.started.before == edited.night_id
+    assert only(done).outcome == "kept"
+
+
+def test_a_night_of_the_same_slot_before_an_edit_is_not_left_open(tuned: Path):
+    write_target(tuned / "mixtral", hipblaslt=AFTER, gemm_fp8=1.0)
+
+    def interrupted(name: str, function: Any, *args: Any) -> Any:
+        if name == "resolve":
+            raise KeyboardInterrupt
+        return function(*args)
+
+    with pytest.raises(KeyboardInterrupt):
+        night(tuned, at(2), stage=interrupted)
+    cut_off = store_in(tuned).nights.run_ids()[-1]
+    write_targets(tuned, "mixtral", defaults={"top_k": 2})
+    with EventLog.open(store_in(tuned).nights, cut_off, writing=True), pytest.raises(RunLocked):
+        night(tuned, at(2))
+    assert only(night(tuned, at(2))).outcome == "re-tuned"
+    assert read_night(store_in(tuned), cut_off).abandoned is not None
+
+
+def test_a_key_in_the_targets_reaches_no_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    key = "sk-not-to-be-written-0123456789"
+    monkeypatch.setenv("SOME_API_KEY", key)
+    write_target(tmp_path / "a")
+    write_targets(tmp_path, "a", defaults={"llm": "${SOME_API_KEY}"})
+    with pytest.raises(LogError, match="holds a configured secret") as raised:
+        night(tmp_path, at(1))
+    assert key not in str(raised.value)
+    assert store_in(tmp_path).nights.run_ids() == []
+
+
+def test_a_store_that_takes_no_night_says_so(tuned: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreRefused("read-only")
+
+    monkeypatch.setattr(EventLog, "create", full)
+    with pytest.raises(StoreRefused, match="read-only"):
+        night(tuned, at(2))

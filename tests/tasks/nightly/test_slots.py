@@ -70,8 +70,19 @@ def test_a_slot_may_be_named():
 
 
 def test_a_slot_that_is_no_time_is_refused():
-    with pytest.raises(UserError, match="is no time"):
-        slot_named("tomorrow", NIGHTLY, utc(2026, 3, 1))
+    for text in (
+        "tomorrow",
+        "2026-02-30",
+        "0001-01-01T00:00+10:00",
+        "9999-12-31T23:59-10:00",
+        "0999-01-01",
+    ):
+        with pytest.raises(UserError, match="is no time"):
+            slot_named(text, NIGHTLY, utc(2026, 3, 1))
+
+
+def test_in_the_hour_that_comes_twice_the_slot_of_its_first_time_is_due():
+    assert due_slot(BERLIN, utc(2026, 10, 25, 1, 15)) == utc(2026, 10, 25, 0, 30)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +90,7 @@ def test_a_slot_that_is_no_time_is_refused():
     [
         Schedule(cron="0 2 * *"),
         Schedule(cron="0 25 * * *"),
+        Schedule(cron="* * * * * *"),
         Schedule(cron="0 2 30 2 *"),
         Schedule(cron="nightly"),
         Schedule(timezone="Europe/Atlantis"),

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,16 @@ def test_the_schedule_is_no_part_of_what_is_looked_at(tmp_path: Path):
         ({"targets": [ONE], "schedule": {"cron": "never"}}, "is no schedule"),
         ({"targets": [ONE], "schedule": {"timezone": "Mars"}}, "no time zone"),
         ({"targets": [ONE], "schedul": {}}, "did you mean schedule"),
-        ({"targets": [ONE, ONE]}, r"targets\[0\]: another target is called 'w-c' too"),
+        ({"targets": [ONE, ONE]}, r"targets\[1\]: another target is called 'w-c' too"),
         ({"targets": [{**ONE, "name": "a b"}, {**ONE, "name": "A-B"}]}, "another target is called"),
+        ({"targets": [{**ONE, "name": "é"}, {**ONE, "name": "e\u0301"}]}, "the same folder"),
+        ({"targets": [{**ONE, "name": "History"}]}, "is what the report is called"),
+        ({"targets": [{**ONE, "name": "report.md"}]}, "is what the report is called"),
+        ({"targets": [{**ONE, "name": "a\x1b[2Jb"}]}, "cannot be a name"),
+        ({"targets": [{**ONE, "name": "a\nb"}]}, "cannot be a name"),
+        ({"targets": [{**ONE, "name": "  "}]}, "cannot be a name"),
+        ({"targets": [{**ONE, "workload": "w" * 81}]}, "cannot be a name"),
+        ({"targets": [ONE], "name": "a\tb"}, "cannot be a name"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_place(tmp_path: Path, document: Any, says: str):
@@ -112,6 +121,21 @@ def test_a_folder_is_a_name_and_no_path(name: str):
     assert folder
     assert Path(folder).name == folder
     assert folder not in (".", "..")
+
+
+def test_names_in_any_script_have_folders_of_their_own(tmp_path: Path):
+    names = ["日本", "中国"]
+    found = read_targets(written(tmp_path, {"targets": [{**ONE, "name": n} for n in names]}))
+    assert [folder_of(target.name) for target in found.targets] == names
+
+
+def test_a_named_file_that_is_none_is_its_targets_mistake(tmp_path: Path):
+    """A pipe would never end, a device neither; a night must not wait for them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    named = ["pipe", "loop", "/dev/zero", ".", "~nobody-of-that-name/w", "a\0b"]
+    targets = [{**ONE, "name": str(n), "workload": path} for n, path in enumerate(named)]
+    assert len(read_targets(written(tmp_path, {"targets": targets})).targets) == len(named)
 
 
 def test_the_shipped_example_reads():
