@@ -24,9 +24,11 @@ from projection import PROJECTION_VERSION
 from schemas.errors import LogError, RunLocked, RunNotFound, StoreRefused
 from schemas.events import Event
 from schemas.night import (
+    Failure,
     NightAbandoned,
     NightFinished,
     NightStarted,
+    TargetDecided,
     TargetTaken,
 )
 from storage import Entry, EventLog, Store
@@ -135,6 +137,22 @@ class _NightLog:
             for listener in self._listeners:
                 listener(event, envelope)
 
+    def decide(self, decided: TargetDecided) -> None:
+        """Adds a decision; of one that the log refuses for a secret in it, only that it failed.
+
+        Raises:
+            LogError: the log cannot be written.
+        """
+        try:
+            self.record(decided)
+        except LogError as error:
+            if type(error) is not LogError:  # a writer that is behind, a store that refuses
+                raise
+            failure = Failure(
+                error="LogError", message="what was found of it is not written: a key"
+            )
+            self.record(TargetDecided(target=decided.target, outcome="failed", failure=failure))
+
     def end(self, event: NightFinished | NightAbandoned) -> None:
         """Adds the night's last event, anchors it, and puts all of them into one segment."""
         self.record(event)
@@ -205,7 +223,7 @@ def _do(log: _NightLog, store: Store, retuning: Retuning) -> None:
         if isinstance(found, Due):
             due.append(found)
         else:
-            log.record(found)
+            log.decide(found)
     for line in (*past.unread, *known.unread):
         warn(f"passed over {line}")
     for search in due:
@@ -225,4 +243,4 @@ def _retune(log: _NightLog, retuning: Retuning, due: Due, taken: TargetTaken | N
         raise
     except Exception as error:  # noqa: BLE001 - one target never stops the others
         decided = failed(due.target, error, due.before)
-    log.record(decided)
+    log.decide(decided)

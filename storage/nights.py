@@ -165,6 +165,20 @@ def read_night(store: Store, night: str) -> Night:
     return fold_night(EventLog.open(store.nights, night).iterate())
 
 
+def newest_night(store: Store) -> str | None:
+    """The night of the latest slot; of several, the one that began last. Names alone order nights
+    of one slot by their hash."""
+    names = store.nights.run_ids()
+    last = [name for name in names if name.partition("-")[0] == names[-1].partition("-")[0]]
+    begun: list[tuple[datetime, str]] = []
+    for name in last:
+        try:
+            begun.append((read_night(store, name).started_at, name))
+        except LogError:
+            continue  # a damaged one is named by its name
+    return max(begun)[1] if begun else None
+
+
 def is_anchored(store: Store, night: Night) -> bool:
     """Whether the last event of a night is anchored, so that losing it would be seen (P2)."""
     anchored = read_anchor(store.nights.backend, night.night_id)

@@ -70,7 +70,10 @@ def nights(
 
 def _found(store: "Store", name: str) -> str:
     from schemas.errors import RunNotFound
+    from storage.nights import newest_night
 
+    if name == "latest" and (newest := newest_night(store)) is not None:
+        return newest
     try:
         return store.nights.find_run(name)
     except RunNotFound as error:

@@ -1,6 +1,6 @@
 """When nights are due. Pure: the time it is comes in as an argument."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
@@ -19,13 +19,16 @@ _MOST = 10_000
 """Missed slots that are counted."""
 
 
-def checked(schedule: Schedule, where: str) -> None:
-    """Raises UserError unless `schedule` can be followed; `where` is its place in a file."""
+def checked(
+    schedule: Schedule, where: str, quoted: Callable[[str], str] = lambda _: "what is said"
+) -> None:
+    """Raises UserError unless `schedule` can be followed; `where` is its place in a file, `quoted`
+    its value of a key as a message may repeat it."""
     try:
         ZoneInfo(schedule.timezone)
     except (KeyError, ValueError, OSError) as error:  # KeyError: ZoneInfoNotFoundError's base
         raise UserError(
-            f"{where}.timezone: {shown(schedule.timezone)} is no time zone",
+            f"{where}.timezone: {quoted('timezone')} is no time zone",
             hint="an IANA name, such as UTC or Europe/Berlin",
         ) from error
     try:
@@ -34,7 +37,7 @@ def checked(schedule: Schedule, where: str) -> None:
         next(_times(schedule, _ANY_DAY, reverse=False))
     except (CronSimError, StopIteration) as error:
         raise UserError(
-            f"{where}.cron: {shown(schedule.cron)} is no schedule: {error}",
+            f"{where}.cron: {quoted('cron')} is no schedule: {error}",
             hint='five fields, minute first: "0 2 * * *" is 02:00 every night',
         ) from error
 

@@ -18,6 +18,7 @@ from tasks.inputs import secrets_in, secrets_in_files
 from tasks.nightly.slots import checked
 from tasks.resolve.environment import place, search_dotenv, substitute
 from tasks.resolve.file_schema import as_model
+from tasks.resolve.file_schema import shown as as_message
 from tasks.resolve.yaml_file import YamlFile, read_bytes, read_yaml
 
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -51,7 +52,12 @@ def read_targets(path: Path, *, env: Mapping[str, str] | None = None) -> Targets
     entries = tuple(_entries(file, document))
     known = {**document, "targets": ()}
     parsed = as_model(_WithoutTargets, {k: v for k, v in known.items() if k != "targets"}, file)
-    checked(parsed.schedule, place(file, ("schedule",)))
+    at = ("schedule",)
+    checked(
+        parsed.schedule,
+        place(file, at),
+        lambda key: as_message(file, (*at, key), getattr(parsed.schedule, key)),
+    )
     targets = tuple(_target(entry, parsed.defaults, path.parent) for entry in entries)
     for number, target in enumerate(targets):
         _refuse_unfit(target.name, place(file, ("targets", f"[{number}]")))

@@ -23,6 +23,7 @@ from storage.ranking import eligible
 from storage.verify import verify_night
 from tasks.evaluators import Full
 from tasks.inputs import Inputs
+from tasks.nightly import judge as nightly_judge
 from tasks.nightly.judge import inputs_of
 from tasks.nightly.report import as_json, details, findings, headline, markdown
 from tasks.nightly.standing import KnownRuns
@@ -678,3 +679,55 @@ def test_a_store_that_takes_no_night_says_so(tuned: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(EventLog, "create", full)
     with pytest.raises(StoreRefused, match="read-only"):
         night(tuned, at(2))
+
+
+def test_a_finding_with_a_key_in_it_is_a_failure_that_stops_nobody(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What became a key since: the night before recorded it as a name."""
+    monkeypatch.setenv("SOME_API_KEY", "mixtral-pretrain-of-mine")
+    write_target(tuned / "other", target_cluster={"name": "other"})
+    write_targets(tuned, "mixtral", "other", defaults={"seed_budget": 3})
+    judge = nightly_judge.failed
+
+    def looked_at(*arguments: Any) -> Any:
+        raise UserError("no")
+
+    def telling(target: Any, error: Exception, before: Any) -> Any:
+        found = judge(target, error, before)
+        return found.model_copy(update={"notes": ("mixtral-pretrain-of-mine",)})
+
+    monkeypatch.setattr(nightly_judge, "_looked_at", looked_at)
+    monkeypatch.setattr(nightly_judge, "failed", telling)
+    decided = night(tuned, at(2), stage=but_export).night.decided
+    assert decided["mixtral"].outcome == "failed"
+    assert decided["mixtral"].failure is not None
+    assert decided["mixtral"].failure.error == "LogError"
+    assert decided["other"].outcome == "first"
+
+
+def test_a_night_whose_process_died_before_it_was_anchored_is_anchored_by_the_next_fire(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def dies(event: Any, envelope: Any) -> None:
+        if event.type == "NightFinished":
+            raise Killed
+
+    request = NightRequest(
+        targets=tuned / "targets.yaml", store=str(tuned / "store"), out_dir=tuned / "out"
+    )
+    with pytest.raises(Killed):
+        run_night(request, listeners=[dies], clock=lambda: at(2))
+    done = night(tuned, at(2))
+    assert done.already
+    report = verify_night(store_in(tuned), done.night.night_id)
+    assert report.ok
+    assert report.anchored_seq == done.night.head_seq
+
+
+def test_an_old_slot_leaves_the_newest_report_where_it_is(tuned: Path):
+    night(tuned, at(2))
+    newest = (tuned / "out" / "report.md").read_bytes()
+    old = night(tuned, at(1))
+    assert old.already
+    assert (tuned / "out" / "report.md").read_bytes() == newest

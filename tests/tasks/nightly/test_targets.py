@@ -145,3 +145,11 @@ def test_the_shipped_example_reads():
     for target in found.targets:
         assert target.workload.is_file()
         assert target.target_cluster.is_file()
+
+
+def test_a_schedule_that_came_out_of_a_variable_is_not_repeated(tmp_path: Path):
+    document = {"schedule": {"cron": "${SECRET_OF_MINE}"}, "targets": [ONE]}
+    with pytest.raises(UserError, match="is no schedule") as raised:
+        read_targets(written(tmp_path, document), env={"SECRET_OF_MINE": "planted"})
+    assert "planted" not in str(raised.value)
+    assert "${SECRET_OF_MINE}" in str(raised.value)
