@@ -66,7 +66,7 @@ def verify(store: Store | Path, run_id: str) -> Report:
     except LogError as error:
         return Report(run_id=run_id, problem=str(error))
     helped = _with_helpers(backend, extent, anchored)
-    return helped or _event_by_event(backend, extent, anchored, fold_records)
+    return helped or _event_by_event(backend, extent, anchored)
 
 
 def verify_night(store: Store, night_id: str) -> Report:
@@ -107,7 +107,7 @@ def _event_by_event(
     backend: SegmentStore,
     extent: Extent,
     anchored: AnchoredHead | None,
-    fold_all: Callable[[Iterator[Record]], object],
+    fold_all: Callable[[Iterator[Record]], object] = fold_records,
 ) -> Report:
     check = _Check(backend, extent, anchored)
     thorough = Reading(decode, partial(sound, in_canonical_form=True))

@@ -64,9 +64,9 @@ def test_the_log_of_a_search_does_not_say_what_scored_it(
 def test_a_process_that_is_on_ray_scores_there_and_stays_on_it(
     clusters: Clusters, request_here: TuneRequest, capsys: pytest.CaptureFixture[str]
 ):
-    import ray
-
     clusters["ray"].start()
+    import ray  # once it has its token
+
     on_ray = request_here.model_copy(update={"scoring": Scoring(engine="ray")})
     run_id = tune(on_ray, stage=but_export)
     assert "scoring on Ray at the address this process is connected to" in capsys.readouterr().err

@@ -75,6 +75,7 @@ OFFERED = {
         "--f", "--b", "--w", "--p2p", "--compare-all", "--draw", "--trace", "--ascii",
         "--no-ascii", "--model-path", "--gemm-backend", "--json",
     ],
+    "server": ["--host", "--port", "--store", "--ui", "--no-ui", "--json"],
     "fidelity": ["--source", "--rows", "--plots", "--ranges", "--gemm-backend", "--json"],
 }  # fmt: skip
 
