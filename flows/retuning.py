@@ -127,6 +127,7 @@ def _search_of_its_own(due: Due, taken: TargetTaken, store: str, out_dir: Path) 
         seed_budget=target.seed_budget,
         seed_only=target.seed_only,
         llm=target.llm,
+        recall=False,  # the night has asked all runs: nothing is known
         run_id=taken.run,
     )
 
