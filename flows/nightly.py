@@ -88,10 +88,11 @@ def run_night(
     known = _known_night(store, night)
     if known is not None and known.over and is_anchored(store, known):
         return _over(known, out_dir)
-    with shielded() as shield, _opened(store, asked, slot, night) as log:
+    before = None if known is not None else past_of(store, asked.name, slot, ()).last
+    with shielded() as shield, _opened(store, asked, slot, night, before) as log:
         ours = _NightLog(log, shield, listeners)
         if log.next_seq == 0:
-            ours.record(_started(store, asked, slot))
+            ours.record(_started(asked, slot, before))
         elif (known := ours.night).over:  # whoever did it ended a moment ago, or died after it
             ours.settle()
             return _over(known, out_dir)
@@ -170,16 +171,17 @@ def _known_night(store: Store, night: str) -> Night | None:
         return None
 
 
-def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLog:
+def _opened(
+    store: Store, asked: Targets, slot: datetime, night: str, before: Night | None
+) -> EventLog:
     """The night's log, held: nobody else does this night, nor an earlier one of its name."""
     secrets = secrets_of(asked)
     if night in store.nights.run_ids():
         log = EventLog.open(store.nights, night, writing=True, secrets=secrets)
         say(f"night {night} was begun before: going on with it")
         return log
-    last = past_of(store, asked.name, slot, ()).last
-    before = [] if last is None or last.over else [last]
-    for cut_off in (*before, *unfinished(store, asked.name, slot)):
+    last = [] if before is None or before.over else [before]
+    for cut_off in (*last, *unfinished(store, asked.name, slot)):
         # One that is being done is locked, which is raised; a dead one's slot ours stands for.
         with EventLog.open(store.nights, cut_off.night_id, writing=True) as log:
             _NightLog(log, Shield()).end(NightAbandoned(slot=slot))
@@ -192,9 +194,8 @@ def _opened(store: Store, asked: Targets, slot: datetime, night: str) -> EventLo
         return EventLog.open(store.nights, night, writing=True, secrets=secrets)
 
 
-def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:
-    last = past_of(store, asked.name, slot, ()).last
-    missed = 0 if last is None else slots_between(asked.schedule, last.started.slot, slot)
+def _started(asked: Targets, slot: datetime, before: Night | None) -> NightStarted:
+    missed = 0 if before is None else slots_between(asked.schedule, before.started.slot, slot)
     if missed:
         say(f"nothing ran at {missed} slots since the night before: this night stands for them")
     return NightStarted(
@@ -203,7 +204,7 @@ def _started(store: Store, asked: Targets, slot: datetime) -> NightStarted:
         targets=asked.targets,
         spec=asked.spec,
         missed=missed,
-        before=None if last is None else last.night_id,
+        before=None if before is None else before.night_id,
         refold_version=refold_version(),
         projection_version=PROJECTION_VERSION,
     )

@@ -170,13 +170,8 @@ def newest_night(store: Store) -> str | None:
     of one slot by their hash."""
     names = store.nights.run_ids()
     last = [name for name in names if name.partition("-")[0] == names[-1].partition("-")[0]]
-    begun: list[tuple[datetime, str]] = []
-    for name in last:
-        try:
-            begun.append((read_night(store, name).started_at, name))
-        except LogError:
-            continue  # a damaged one is named by its name
-    return max(begun)[1] if begun else None
+    begun = max(_readable(store, last, []), key=lambda night: night.started_at, default=None)
+    return None if begun is None else begun.night_id
 
 
 def is_anchored(store: Store, night: Night) -> bool:

@@ -58,15 +58,7 @@ def verify(store: Store | Path, run_id: str) -> Report:
     Raises:
         RunNotFound: the store holds no such run.
     """
-    backend = as_store(store).backend
-    try:
-        # The anchor before the events, as everywhere: it is then never ahead of them.
-        anchored = read_anchor(backend, checked_run_id(run_id))
-        extent = survey(backend, run_id)
-    except LogError as error:
-        return Report(run_id=run_id, problem=str(error))
-    helped = _with_helpers(backend, extent, anchored)
-    return helped or _event_by_event(backend, extent, anchored)
+    return _verified(as_store(store).backend, run_id, _of_a_run)
 
 
 def verify_night(store: Store, night_id: str) -> Report:
@@ -75,12 +67,29 @@ def verify_night(store: Store, night_id: str) -> Report:
     Raises:
         RunNotFound: the store holds no such night.
     """
-    backend = store.nights.backend
+    return _verified(store.nights.backend, night_id, _of_a_night)
+
+
+def _verified(
+    backend: SegmentStore,
+    run_id: str,
+    report: Callable[[SegmentStore, Extent, AnchoredHead | None], Report],
+) -> Report:
     try:
-        anchored = read_anchor(backend, checked_run_id(night_id))
-        extent = survey(backend, night_id)
+        # The anchor before the events, as everywhere: it is then never ahead of them.
+        anchored = read_anchor(backend, checked_run_id(run_id))
+        extent = survey(backend, run_id)
     except LogError as error:
-        return Report(run_id=night_id, problem=str(error))
+        return Report(run_id=run_id, problem=str(error))
+    return report(backend, extent, anchored)
+
+
+def _of_a_run(backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None) -> Report:
+    helped = _with_helpers(backend, extent, anchored)
+    return helped or _event_by_event(backend, extent, anchored)
+
+
+def _of_a_night(backend: SegmentStore, extent: Extent, anchored: AnchoredHead | None) -> Report:
     return _event_by_event(backend, extent, anchored, fold_night)
 
 

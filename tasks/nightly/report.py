@@ -76,8 +76,7 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
             return 0, -100.0 if change is None else change
         if finding.failed or finding.drifted:
             return 1, 0.0
-        quiet = finding.decided.outcome in ("kept",)
-        return (3 if quiet else 2), change or 0.0
+        return (3 if finding.decided.outcome == "kept" else 2), change or 0.0
 
     return sorted(found, key=place)
 
