@@ -3,9 +3,7 @@
 import os
 import pickle
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from flows.prefect_shell import (
     revealed,
 )
 from schemas.errors import EnvironmentMissing, WorkloadError
+from tests.flows.healthy import healthy_server
 
 
 @pytest.fixture(autouse=True)
@@ -33,19 +32,8 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def listening() -> Iterator[str]:
     """An HTTP server that gives the health answer of a Prefect API, and nothing else."""
-
-    class Healthy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/api/health" else 404)
-            self.end_headers()
-            self.wfile.write(b"true")
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/api"
-        server.shutdown()
+    with healthy_server() as port:
+        yield f"http://127.0.0.1:{port}/api"
 
 
 @pytest.fixture

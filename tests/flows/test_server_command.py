@@ -3,9 +3,7 @@
 import fcntl
 import signal
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,24 +12,14 @@ from flows.standing_server import LOCK_NAME, is_loopback, without_access
 from tests.end_to_end.made_once import Standing
 from tests.end_to_end.prefect_server import prefect_server, running, stopped
 from tests.flows.command import command_line, environment, refold
+from tests.flows.healthy import healthy_server
 
 
 @pytest.fixture
 def healthy() -> Iterator[int]:
     """The port of a server that gives the health answer of a Prefect API."""
-
-    class Healthy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/api/health" else 404)
-            self.end_headers()
-            self.wfile.write(b"true")
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with healthy_server() as port:
+        yield port
 
 
 @pytest.fixture
