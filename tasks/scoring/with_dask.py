@@ -5,22 +5,20 @@ A worker that dies is replaced, and its trials are asked again, by Dask itself.
 
 import logging
 import pydoc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import EnvironmentMissing
-from schemas.evaluation import Evaluation
-from schemas.trial import NormalTrial
 from tasks.scoring.engine import ScoringLost
+from tasks.scoring.in_pieces import ScoresInPieces
 from tasks.scoring.patience import Patience
-from tasks.scoring.pieces import pieces
-from tasks.scoring.question import SAME_EVERYWHERE, Question, answer, ask, evaluations
+from tasks.scoring.question import SAME_EVERYWHERE, answer
 
 LOOPBACK: Final = "127.0.0.1"
 
 
-class Dask:
+class Dask(ScoresInPieces):
     """An engine: `workers` processes with files in `folder`, or the cluster at `address`.
 
     The local one listens on the loopback address alone, and its workers end with this process
@@ -59,25 +57,7 @@ class Dask:
                 hint="dask scheduler and dask worker start one; without an address one is started",
             ) from error
         self._refuse_workers_without_refold()
-        return f"scoring on {self._name}, {self._num_threads()} at a time"
-
-    def score(
-        self, question: Question, trials: Sequence[NormalTrial]
-    ) -> Iterator[tuple[int, Evaluation]]:
-        """As `Engine.score`."""
-        self.start()
-        pending: dict[Any, range] = {}
-        try:
-            for piece in pieces(len(trials), self._num_threads()):
-                asked = ask(question, trials[piece.start : piece.stop])
-                pending[self._client.submit(answer, *asked, pure=False)] = piece
-            while pending:
-                for future in sorted(self._finished(list(pending)), key=lambda f: pending[f].start):
-                    answered = self._result(future)
-                    yield from zip(pending.pop(future), evaluations(answered), strict=True)
-        finally:
-            if pending:
-                self._call_off(list(pending))
+        return f"scoring on {self._name}, {self._at_a_time()} at a time"
 
     def close(self) -> None:
         """Disconnects, and ends the cluster that was started here."""
@@ -125,8 +105,11 @@ class Dask:
                 hint=SAME_EVERYWHERE,
             )
 
-    def _num_threads(self) -> int:
+    def _at_a_time(self) -> int:
         return sum(self._client.nthreads().values())
+
+    def _sent(self, asked: tuple[Any, ...]) -> Any:
+        return self._client.submit(answer, *asked, pure=False)
 
     def _finished(self, futures: list[Any]) -> Iterator[Any]:
         """Those that are done, at least one; each once, since the caller takes it off its list.
@@ -146,7 +129,7 @@ class Dask:
             except TimeoutError:
                 pass
             try:
-                anybody = self._num_threads() > 0
+                anybody = self._at_a_time() > 0
             except (OSError, TimeoutError) as error:
                 raise self._lost("its scheduler is gone") from error
             if lonely(anybody):

@@ -11,18 +11,16 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import EnvironmentMissing
-from schemas.evaluation import Evaluation
-from schemas.trial import NormalTrial
 from tasks.scoring.engine import ScoringLost
+from tasks.scoring.in_pieces import ScoresInPieces
 from tasks.scoring.patience import Patience
-from tasks.scoring.pieces import pieces
-from tasks.scoring.question import SAME_EVERYWHERE, Question, answer, ask, evaluations
+from tasks.scoring.question import SAME_EVERYWHERE, answer
 
 NAMESPACE: Final = "refold"
 OBJECT_STORE_BYTES: Final = 100 * 2**20
@@ -35,7 +33,7 @@ ATTEMPTS: Final = 3
 """How often Ray asks again what a worker died of."""
 
 
-class Ray:
+class Ray(ScoresInPieces):
     """An engine: `workers` processes of a cluster of our own, or the one at `address`.
 
     A process that is connected to a cluster already uses that, and leaves it as it is. Ray's
@@ -65,24 +63,7 @@ class Ray:
         is_far = ray.util.client.ray.is_connected()
         self._head = self._address or "" if is_far else ray.get_runtime_context().gcs_address
         self._ask = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(answer)
-        return f"scoring on {self._name}, {self._num_cpus()} at a time"
-
-    def score(
-        self, question: Question, trials: Sequence[NormalTrial]
-    ) -> Iterator[tuple[int, Evaluation]]:
-        """As `Engine.score`."""
-        self.start()
-        pending: dict[Any, range] = {}
-        try:
-            for piece in pieces(len(trials), self._num_cpus()):
-                asked = ask(question, trials[piece.start : piece.stop])
-                pending[self._sent(asked)] = piece
-            while pending:
-                for reference in self._finished(list(pending)):
-                    answered = self._result(reference)
-                    yield from zip(pending.pop(reference), evaluations(answered), strict=True)
-        finally:
-            _call_off(list(pending))
+        return f"scoring on {self._name}, {self._at_a_time()} at a time"
 
     def close(self) -> None:
         """Disconnects, and ends the cluster that was started here."""
@@ -142,12 +123,12 @@ class Ray:
             "_temp_dir": str(folder),
         }
 
-    def _num_cpus(self) -> int:
+    def _at_a_time(self) -> int:
         import ray
 
         return int(ray.cluster_resources().get("CPU", 0))
 
-    def _sent(self, asked: tuple[object, ...]) -> Any:
+    def _sent(self, asked: tuple[Any, ...]) -> Any:
         """Ray Client has its cluster load at once what it is to run, raising what that raises."""
         try:
             return self._ask.remote(*asked)
@@ -169,7 +150,7 @@ class Ray:
                 if done:
                     return list(done)
                 self._refuse_a_dead_head()
-                alone = not self._num_cpus()
+                alone = not self._at_a_time()
             except (ray.exceptions.RayError, OSError, RuntimeError) as error:
                 raise self._lost(_first_line(error)) from error
             if lonely(not alone):
@@ -197,19 +178,17 @@ class Ray:
             f"{self._name}: a worker cannot run this Refold: {why}", hint=SAME_EVERYWHERE
         )
 
+    def _call_off(self, references: list[Any]) -> None:
+        import ray
+
+        try:
+            for reference in references:
+                ray.cancel(reference)
+        except (ray.exceptions.RayError, OSError, RuntimeError):
+            return
+
     def _lost(self, why: str) -> ScoringLost:
         return ScoringLost(f"{self._name} does not answer for its trials: {why}")
-
-
-def _call_off(references: list[Any]) -> None:
-    """What is queued is not asked any more; of a cluster that is gone, nothing is."""
-    import ray
-
-    try:
-        for reference in references:
-            ray.cancel(reference)
-    except (ray.exceptions.RayError, OSError, RuntimeError):
-        return
 
 
 def _unreachable(address: str, timeout_s: float) -> str | None:
