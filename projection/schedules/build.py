@@ -11,7 +11,14 @@ from projection.schedules.interleaved import group_size, interleaved
 from projection.schedules.one_f_one_b import one_f_one_b
 from projection.schedules.order import Durations, Orders
 from projection.schedules.pass_times import UNIT, PassTimes
-from projection.schedules.schedule import PipelineSchedule, SolverReport, from_orders, lengthened
+from projection.schedules.schedule import (
+    PipelineSchedule,
+    SolverReport,
+    from_orders,
+    lengthened,
+    repeated,
+    with_others,
+)
 from projection.schedules.simulate import simulate
 from projection.schedules.v_greedy import v_half, v_min
 from projection.schedules.zb_heuristic import zb_heuristic
@@ -37,9 +44,14 @@ class _Recipe:
     shortest: int = 1
     """Microbatches of the shortest order that is lengthened. An order searched for, that is, may be
     the best for a handful of microbatches and repeat badly."""
+    by_halves: bool = False
+    """Whether the order of half the microbatches may run twice instead, and so on: an order made
+    for unit passes may be slower than that with others."""
 
 
-def _fixed(orders: Callable[[int, int], Orders], vpp: int, shortest: int = 1) -> _Recipe:
+def _fixed(
+    orders: Callable[[int, int], Orders], vpp: int, shortest: int = 1, *, by_halves: bool = False
+) -> _Recipe:
     """An order that depends on nothing but pp and microbatches, and repeats with each of them."""
     return _Recipe(
         lambda pp, _vpp, m, *_: orders(pp, m),
@@ -47,6 +59,7 @@ def _fixed(orders: Callable[[int, int], Orders], vpp: int, shortest: int = 1) ->
         f"VPP {vpp}",
         lambda *_: (1,),
         shortest=shortest,
+        by_halves=by_halves,
     )
 
 
@@ -67,8 +80,8 @@ _RECIPES: dict[str, _Recipe] = {
         fitted=True,
     ),
     "zbv-formatted": _fixed(zbv_formatted, 2),
-    "zbv-greedy-half": _fixed(v_half, 2, shortest=12),
-    "zbv-greedy-min": _fixed(v_min, 2, shortest=12),
+    "zbv-greedy-half": _fixed(v_half, 2, shortest=12, by_halves=True),
+    "zbv-greedy-min": _fixed(v_min, 2, shortest=12, by_halves=True),
 }
 _SOLVED = "ilp"
 
@@ -77,6 +90,8 @@ def build(
     schedule: Schedule, pp: int, vpp: int, num_microbatches: int, times: PassTimes = UNIT
 ) -> PipelineSchedule:
     """The order of every rank's passes; cached, and the same for the same arguments.
+
+    The V-greedy ones come with others, of which whoever runs them takes the fastest.
 
     `times` are what `zb-heuristic` and `ilp` fit their order to (see `coarse_pass_times`); all
     other orders are fixed by the sizes alone. Raises ScheduleError when the schedule does not exist
@@ -94,7 +109,28 @@ def build(
         raise ScheduleError(f"schedule '{schedule}' needs {recipe.vpp_rule}, not VPP {vpp}")
     if schedule == _SOLVED:
         return _solve(pp, num_microbatches, times)
+    if recipe.by_halves:
+        return _with_halves(schedule, pp, vpp, num_microbatches)
     return _build(schedule, pp, vpp, num_microbatches, times if recipe.fitted else UNIT)
+
+
+@lru_cache(maxsize=512)
+def _with_halves(schedule: str, pp: int, vpp: int, num_microbatches: int) -> PipelineSchedule:
+    """With the orders of a half, a quarter, … of the microbatches, each run as often as it takes.
+
+    So twice the microbatches hardly ever take more than twice the time, whatever passes take. Left
+    out is what repeats the very pattern that the whole order repeats, and parts of fewer
+    microbatches than are in flight: they never fill the pipeline.
+    """
+    whole = _build(schedule, pp, vpp, num_microbatches, UNIT)
+    in_flight = int(max(whole.peak_in_flight))
+    others, part = [], num_microbatches
+    while part % 2 == 0 and part // 2 >= in_flight:
+        part //= 2
+        short = _build(schedule, pp, vpp, part, UNIT)
+        if short.program.block is not whole.program.block:
+            others.append(repeated(short, num_microbatches // part))
+    return with_others(whole, others)
 
 
 @lru_cache(maxsize=2048)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from projection.schedules.compile import compile_orders
-from projection.schedules.live import LiveState, live_states, peak_in_flight
+from projection.schedules.live import LiveState, live_states, most_demanding, peak_in_flight
 from projection.schedules.order import Orders
 from projection.schedules.placement import homes, stage_table
 from projection.schedules.program import Program, extended, orders_of
@@ -51,6 +51,9 @@ class PipelineSchedule:
     peak_in_flight: tuple[float, ...]
     solver: SolverReport | None = None
     """Of `ilp`: how good the order is known to be."""
+    others: tuple["PipelineSchedule", ...] = field(default=(), repr=False)
+    """Orders of the same passes that run instead where they are faster (see `simulate`). As that
+    depends on durations, `live_states` are then the most demanding of all of them."""
 
     @cached_property
     def orders(self) -> Orders:
@@ -82,6 +85,41 @@ def from_orders(
         live_states=states,
         peak_in_flight=tuple(peak_in_flight(rank_states, vpp) for rank_states in states),
     )
+
+
+def with_others(schedule: PipelineSchedule, others: Sequence[PipelineSchedule]) -> PipelineSchedule:
+    """The schedule, and room for any of the others to run instead."""
+    if not others:
+        return schedule
+    ranks = zip(*(one.live_states for one in (schedule, *others)), strict=True)
+    return replace(schedule, others=tuple(others), live_states=tuple(map(most_demanding, ranks)))
+
+
+def repeated(schedule: PipelineSchedule, times: int) -> PipelineSchedule:
+    """The schedule's order `times` times, one behind the other: every rank goes on at once.
+
+    It never takes longer than so many runs apart, and holds on no rank more than one of them.
+    """
+    period = schedule.num_microbatches
+    for copies in (4, 8):
+        if copies < times:
+            longer = lengthened(_copies(schedule, copies), period * times)
+            if longer is not None:
+                return longer
+    return _copies(schedule, times)
+
+
+def _copies(schedule: PipelineSchedule, times: int) -> PipelineSchedule:
+    period = schedule.num_microbatches
+    orders = tuple(
+        tuple(
+            op._replace(microbatch=op.microbatch + period * copy)
+            for copy in range(times)
+            for op in order
+        )
+        for order in schedule.orders
+    )
+    return from_orders(schedule.name, orders, schedule.vpp, period * times, (period,))
 
 
 def lengthened(schedule: PipelineSchedule, num_microbatches: int) -> PipelineSchedule | None:

@@ -50,9 +50,7 @@ LONG_BACKWARD = PassTimes(1, 2, 1)
 passes and are far faster with others."""
 USUAL = PassTimes(3, 3, 2)
 """Passes of a transformer, about: attention has no weights, so W is shorter. Of orders that are
-equally fast with unit passes, the fastest with these is taken: then twice the microbatches cost no
-more than 1 % of throughput for any passes seen (F : B : W from 1 : 1 : 1 to 1 : 1.7 : 0.27). V-min
-on 4 ranks loses 2.9 % from 4 to 8 microbatches at 1 : 2 : 0.2: its memory suits unit passes."""
+equally fast with unit passes, the fastest with these is taken."""
 
 
 def v_half(pp: int, num_microbatches: int) -> Orders:

@@ -41,8 +41,11 @@ def test_memory_of_every_rank_is_its_high_water_over_the_timeline(oracle, name, 
     curves = held_over_time(timeline, memory.saved, memory.for_weights)
     over_time = [max(amount for _, amount in curve) for curve in curves]
     counted = activation_high_water(timeline.schedule, memory.saved, memory.for_weights)
-    assert over_time == pytest.approx(counted)
-    assert [b + a for b, a in zip(memory.base, over_time, strict=True)] == pytest.approx(totals)
+    assert [b + a for b, a in zip(memory.base, counted, strict=True)] == pytest.approx(totals)
+    if name.startswith("zbv-greedy"):  # of several orders, memory is that of the most demanding
+        assert all(held <= most for held, most in zip(over_time, counted, strict=True))
+    else:
+        assert over_time == pytest.approx(counted)
     assert [rank.total_gb for rank in ranks] == pytest.approx(totals)
 
 
