@@ -36,7 +36,7 @@ test-llm: setup-dev ## a search with a real, small language model (downloads 0.5
 	$(BIN)/python -m pytest -s tests/llm/real_model.py
 
 check: lint ## the inner loop: lint, and the tests of single parts
-	$(PYTEST) -m "not slow and not prefect" --ignore tests/end_to_end --ignore tests/storage/test_kill.py
+	$(PYTEST) -m "not slow and not prefect and not whole" --ignore tests/end_to_end --ignore tests/storage/test_kill.py
 
 lint: setup-dev ## ruff, mypy and the import contracts
 	$(BIN)/ruff check

@@ -1,8 +1,10 @@
 """What a model proposed, checked one by one: a good candidate is not lost to a bad neighbour."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from projection.legality.rules.request import unknown_schedule
 from schemas.errors import UserError
 from schemas.trial import Candidate, TrialConfig
 from tasks.settings import CountedBatch, trial_config
@@ -11,6 +13,7 @@ MOST = 8
 """Candidates of one answer that are looked at."""
 _WHY = ("why", "reason", "rationale", "note")
 _LONGEST = 300
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Refused(NamedTuple):
@@ -38,7 +41,8 @@ def read_config(values: Any) -> TrialConfig:
     """One configuration as a model spells it.
 
     Raises:
-        UserError: it is no object, a knob does not exist, or a value is of the wrong kind.
+        UserError: it is no object, a knob or schedule does not exist, or a value is of the wrong
+            kind. What this lets through has a normal form.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"a candidate is an object of knobs, not {type(values).__name__}")
@@ -46,6 +50,8 @@ def read_config(values: Any) -> TrialConfig:
     config = trial_config(known, "candidate")
     if isinstance(config, CountedBatch):
         raise UserError("give the batch as gbs, not as num_microbatches")
+    if (unknown := unknown_schedule(config)) is not None:
+        raise UserError(unknown)
     return config
 
 
@@ -68,7 +74,7 @@ def _plain(value: Any) -> Any:
         text = value.strip()
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if text.lstrip("+-").isdigit() and len(text) < 20:
+        if _WHOLE_NUMBER.fullmatch(text):
             return int(text)
         return text
     return value

@@ -14,6 +14,8 @@ from tests.end_to_end.files import write_inputs
 from tests.flows.command import refold
 from tests.storage.builders import evaluation, normal_trial
 
+pytestmark = pytest.mark.whole
+
 STATED = {"tp": 1, "pp": 4, "ep": 8, "cp": 1, "mbs": 2, "seq_length": 8192}
 
 

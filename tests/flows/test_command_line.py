@@ -17,6 +17,8 @@ from schemas import errors
 from tests.end_to_end.files import write_inputs
 from tests.flows.command import PROGRAM, ROOT, command_line, environment, refold
 
+pytestmark = pytest.mark.whole
+
 FILES = ["WORKLOAD", "CLUSTER", "--model-path", "--json"]
 SCORING = ("--scoring", "--workers", "--scoring-address")
 OFFERED = {

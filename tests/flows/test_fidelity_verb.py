@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.flows.command import refold
+
+pytestmark = pytest.mark.whole
 
 
 def test_one_source_as_tables(tmp_path: Path) -> None:

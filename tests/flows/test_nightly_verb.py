@@ -9,6 +9,8 @@ import yaml
 from tests.end_to_end.nights import write_target, write_targets
 from tests.flows.command import refold
 
+pytestmark = pytest.mark.whole
+
 STORE = ("--store", "store", "--out-dir", "out")
 
 

@@ -14,6 +14,8 @@ from tests.end_to_end.prefect_server import prefect_server, running, stopped
 from tests.flows.command import command_line, environment, refold
 from tests.flows.healthy import healthy_server
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def healthy() -> Iterator[int]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS = {
     "workload": str(ROOT / "examples/workloads/deepseek_v3.yaml"),

@@ -185,6 +185,13 @@ def test_once_the_turn_must_end_no_tool_answers(at: Opened):
             tool(**{name: value for name, value in needed.items() if name in names})
 
 
+@pytest.mark.parametrize("name", ["dualpipe", "", "8`à", "²"])
+def test_a_schedule_there_is_none_of_is_an_answer(at: Opened, name: str):
+    for tool in (at.desk.evaluate_memory_only, at.desk.evaluate_simulate):
+        assert "is not a schedule" in str(tool({"pp_schedule": name})["error"])
+    assert at.halt.error is None
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),

@@ -25,7 +25,7 @@ from tests.llm.endpoint import endpoint
 from tests.llm.investigating import DONE, asked, ends_well, investigate, investigator, needs_a_jail
 from tests.llm.test_rounds import _at
 
-pytestmark = needs_a_jail
+pytestmark = [needs_a_jail, pytest.mark.whole]
 PLANTED = "planted-0123456789"
 WAIT_S = 60
 

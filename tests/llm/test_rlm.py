@@ -28,7 +28,7 @@ from tests.llm.investigating import (
 )
 from tests.llm.test_rounds import _at
 
-pytestmark = needs_a_jail
+pytestmark = [needs_a_jail, pytest.mark.whole]
 
 LOOK = """
 import random

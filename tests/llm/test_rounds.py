@@ -20,6 +20,8 @@ from tests.end_to_end.made_once import Uninterrupted
 from tests.llm import tuner
 from tests.llm.endpoint import Endpoint, endpoint
 
+pytestmark = pytest.mark.whole
+
 MODEL = "openai/scripted"
 KEY = "sk-planted-0123456789abcdef"
 ROOT = Path(__file__).resolve().parents[2]
@@ -316,6 +318,7 @@ def test_bad_proposals_come_back_with_their_reasons_and_cost_no_evaluation(tmp_p
         {"tp": 3, "why": "odd"},
         {"tp": "eight"},
         {"wings": 2},
+        {"pp_schedule": "dualpipe"},
         "tp=8",
         {"tp": 1},
         {"mbs": 1, "why": "fine"},
@@ -338,7 +341,7 @@ def test_bad_proposals_come_back_with_their_reasons_and_cost_no_evaluation(tmp_p
     llm = [t for t in state.trials.values() if t.proposed.rule == LLM]
     assert [t.status for t in llm] == ["rejected", "scored"]  # tp 3 is illegal, mbs 1 is fine
     assert state.spent.perf_calls == 2  # the baseline and mbs 1
-    for words in ("eight", "wings", "tp=8", "is trial 0"):
+    for words in ("eight", "wings", "dualpipe", "tp=8", "is trial 0"):
         assert words in prompts[1], words
     assert "rejected" in prompts[1]
     assert llm[0].rejected is not None

@@ -29,6 +29,8 @@ from storage.state import State, Trial
 from tests.storage import test_tampering as tampering
 from tests.storage.builders import RUN, Clock, proposed, scored, started, whole_run, write, written
 
+pytestmark = pytest.mark.whole
+
 CHILD = "20260305t000000-000000-bbbbbbbb"
 
 

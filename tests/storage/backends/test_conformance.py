@@ -8,6 +8,8 @@ from tests.storage.backends.conformance import GrantsLeases, StoresValues
 from tests.storage.backends.log_conformance import CarriesLogs
 from tests.storage.backends.places import Place
 
+pytestmark = pytest.mark.whole
+
 
 class TestLocalDisk(StoresValues, GrantsLeases, CarriesLogs):
     @pytest.fixture

@@ -26,6 +26,8 @@ from storage.backends.store_url import parse
 from tests.s3_server import Fault, S3Server
 from tests.storage.builders import RUN, started
 
+pytestmark = pytest.mark.whole
+
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = "leases/run-1"
 ELSEWHERE = Owner(pid=1, process_started="7", host="node9", since=NOW, machine="another boot")

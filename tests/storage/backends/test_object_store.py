@@ -21,6 +21,8 @@ from storage.backends.store_url import parse
 from tests.s3_server import Fault, S3Server
 from tests.storage.builders import RUN, started
 
+pytestmark = pytest.mark.whole
+
 SHORT = Patience(connect_s=0.3, request_s=0.3, retries=1, retry_until_s=0.5)
 NOTE = Entry(NoteTaken(text="hello", author="test"))
 

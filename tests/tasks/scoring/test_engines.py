@@ -19,6 +19,8 @@ from tests.tasks.scoring.batches import DENSE, MOE, asking, batch_of, written, w
 from tests.tasks.scoring.evaluators import Crashes, CrashesObstinately, DiesOnce
 from tests.tasks.scoring.running import Clusters
 
+pytestmark = pytest.mark.whole
+
 ENGINES = ("processes", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dask", "ray")))
 
 
