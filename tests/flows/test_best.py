@@ -21,6 +21,8 @@ from tests.end_to_end.made_once import Uninterrupted
 from tests.end_to_end.searches import request_in, searched
 from tests.flows.inline import Ended, refold_inline
 
+pytestmark = pytest.mark.whole
+
 Capture = pytest.CaptureFixture[str]
 
 

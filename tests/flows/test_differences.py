@@ -24,6 +24,8 @@ from tasks.seed_plan import plan_seeds
 from tests.builders import cluster, mixtral_8x22b
 from tests.every_setting import changed_at, is_listed, leaves
 
+pytestmark = pytest.mark.whole
+
 WORKLOAD = mixtral_8x22b()
 CLUSTER = cluster(num_nodes=4)
 SEARCH = SearchSpec(gemm_backend="tile")

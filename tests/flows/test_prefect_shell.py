@@ -19,6 +19,8 @@ from flows.prefect_shell import (
 from schemas.errors import EnvironmentMissing, WorkloadError
 from tests.flows.healthy import healthy_server
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:

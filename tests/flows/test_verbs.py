@@ -11,6 +11,8 @@ from tasks.inputs import resolve_pair
 from tests.end_to_end.files import write_inputs
 from tests.flows.inline import Ended, refold_inline
 
+pytestmark = pytest.mark.whole
+
 Run = Any
 
 

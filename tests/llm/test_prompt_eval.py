@@ -25,6 +25,8 @@ from tests.llm import tuner
 from tests.llm.endpoint import Endpoint, endpoint
 from tests.llm.test_rounds import KEY, MODEL, _at, asked
 
+pytestmark = pytest.mark.whole
+
 Capture = pytest.CaptureFixture[str]
 ALL = 8
 """Proposals of one answer of the scripted tuner."""

@@ -19,6 +19,8 @@ from tests.llm.endpoint import endpoint
 from tests.llm.investigating import Investigated, Step, ends_well, investigate, investigator
 from tests.llm.test_rounds import _at
 
+pytestmark = pytest.mark.whole
+
 STEPS: tuple[Step, ...] = (
     ("get_legal_axes", {}),
     ("evaluate_simulate", {"config": {"mbs": 1}}),

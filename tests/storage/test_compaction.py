@@ -24,6 +24,8 @@ from tests.storage.builders import RUN
 from tests.storage.interleaving import Interleaved, interleaved, once, operations_of
 from tests.storage.lineages import CHILD, fork, note, parent_in, unflushed
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[2]
 AT = 5
 

@@ -11,6 +11,8 @@ from storage import Entry, EventLog, Store, list_runs, verify
 from storage.backends.local import LocalDisk
 from tests.storage.builders import RUN, Clock, segments, started
 
+pytestmark = pytest.mark.whole
+
 ENDS_BYTES, STEP_BYTES = 16, 127
 NOTE = Entry(NoteTaken(text="the last words", author="test"))
 

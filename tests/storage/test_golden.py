@@ -22,6 +22,8 @@ from storage.upcasting import ADDED_IN, UPCASTERS, upcast
 from storage.verify import verify, verify_night
 from tests.end_to_end.cutting import but_export
 
+pytestmark = pytest.mark.whole
+
 VERSIONS = sorted(int(folder.name.removeprefix("v")) for folder in GOLDEN.glob("v*"))
 RUNS = [
     (version, run) for version in VERSIONS for run in Store.at(GOLDEN / f"v{version}").run_ids()

@@ -12,6 +12,8 @@ from tests.builders import cluster
 from tests.end_to_end.made_once import Uninterrupted
 from tests.tasks.seeds import mixtral_inputs, numbered
 
+pytestmark = pytest.mark.whole
+
 INPUTS = mixtral_inputs()
 
 

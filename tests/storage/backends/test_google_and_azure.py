@@ -12,6 +12,8 @@ from tests.storage.backends.google_and_azure import Azure, Google, Running, Serv
 from tests.storage.backends.log_conformance import CarriesLogs
 from tests.storage.backends.places import Place
 
+pytestmark = pytest.mark.whole
+
 TESTS = [
     StoresValues.test_b1_a_created_value_reads_back,
     StoresValues.test_b1_an_empty_value_is_a_value,

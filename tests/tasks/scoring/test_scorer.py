@@ -11,6 +11,8 @@ from tasks.scoring import Scorer
 from tasks.scoring.scorer import PAYS_FROM, workers_worth
 from tests.tasks.scoring.batches import MOE, batch_of
 
+pytestmark = pytest.mark.whole
+
 
 def children() -> set[int | None]:
     return {child.pid for child in multiprocessing.active_children()}
