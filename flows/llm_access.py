@@ -7,9 +7,10 @@ from pathlib import Path
 
 from flows.ledger import Recorder
 from flows.terminal import say
-from schemas.search import LlmSettings
+from schemas.errors import EnvironmentMissing
+from schemas.search import LlmPlan, LlmSettings
 from tasks.inputs import Inputs
-from tasks.llm.choice import choose
+from tasks.llm.choice import choose, why_none
 from tasks.resolve.environment import search_dotenv
 from tasks.resolve.redaction import is_secret_variable
 
@@ -38,12 +39,33 @@ def with_model(inputs: Inputs, named: str | None) -> Inputs:
         EnvironmentMissing: one was named, and what it takes is not installed.
         UserError: its endpoint's address is none.
     """
-    environment = search_dotenv(os.environ, Path.cwd())
-    plan = choose(inputs.llm, environment, named)
+    plan = choose(inputs.llm, _environment(), named)
     if plan is None:
-        say("no language model is configured (--llm, LLM_MODEL): the seed plan alone proposes")
+        say(f"{why_none(inputs.llm, _environment())}: the seed plan alone proposes")
         return inputs
+    return _asking(inputs, plan)
+
+
+def with_agent(inputs: Inputs, named: str | None) -> Inputs:
+    """`with_model`, where a model there must be.
+
+    Raises:
+        EnvironmentMissing: there is none, or what it takes is not installed.
+        UserError: its endpoint's address is none.
+    """
+    plan = choose(inputs.llm, _environment(), named)
+    if plan is None:
+        why = why_none(inputs.llm, _environment())
+        raise EnvironmentMissing(f"--agent-only: {why}", hint="--seed-only needs none")
+    return _asking(inputs, plan)
+
+
+def _asking(inputs: Inputs, plan: LlmPlan) -> Inputs:
     return replace(inputs, search=inputs.search.model_copy(update={"llm": plan}))
+
+
+def _environment() -> dict[str, str]:
+    return search_dotenv(os.environ, Path.cwd())
 
 
 def export_keys() -> None:

@@ -26,6 +26,9 @@ class TuneRequest(FrozenModel):
     seed_budget: int | None = Field(default=None, ge=1)
     seed_only: bool = False
     """No rounds of a language model."""
+    agent_only: bool = False
+    """No seed plan: a language model goes on with the newest finished run that asked the same, else
+    with the baseline alone."""
     llm: str | None = None
     """The language model to ask; None: the configured one, if any."""
     recall: bool = True

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from flows.agent_only import baseline_alone, run_for_an_agent
 from flows.artefacts import (
     keep_caches_under,
     out_dir_of_run,
@@ -20,7 +21,7 @@ from flows.artefacts import (
 from flows.continuation import continue_round
 from flows.interrupts import Interrupted, shielded
 from flows.ledger import Ledger, Listener, Recorder
-from flows.llm_access import Models, key_from, with_model
+from flows.llm_access import Models, key_from, with_agent, with_model
 from flows.llm_rounds import ended, llm_rounds
 from flows.opening import (
     Watch,
@@ -77,6 +78,14 @@ def tune(
             inputs = replace(inputs, workload=inputs_of_run(store, run_id).workload)
             _take_up(store, run_id, inputs, out_dir, watch, stage, scorer)
             return run_id
+        if request.agent_only:
+            found = run_for_an_agent(store, inputs)
+            if found is not None:
+                theirs = inputs_of_run(store, found)
+                llm = inputs.search.llm
+                _take_up(store, found, theirs, request.out_dir, watch, stage, scorer, llm)
+                return found
+            inputs = baseline_alone(inputs)
         with held(out_dir):
             # Before there is a run: one that can never go on is not to be resumed.
             refuse_impossible_pins(LegalSpace(inputs.workload, inputs.cluster, inputs.search))
@@ -172,6 +181,8 @@ def _resolve(request: TuneRequest) -> Inputs:
     )
     if request.seed_only:
         return inputs
+    if request.agent_only:
+        return with_agent(inputs, request.llm)
     return with_model(inputs, request.llm)
 
 

@@ -68,7 +68,10 @@ def tune(
         bool, typer.Option("--seed-only", "--no-agent", help="Only the seed plan; no LLM.")
     ] = False,
     agent_only: Annotated[
-        bool, typer.Option("--agent-only", help="Not in this version: see resume --llm.")
+        bool,
+        typer.Option(
+            "--agent-only", help="No seeds: a model goes on with the newest finished run."
+        ),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
@@ -106,7 +109,10 @@ def tune(
         raise UserError("--seed-only and --llm contradict each other: leave one out")
     if dry_run and mode not in ("dry", None):
         raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
-    _refuse_what_is_not_there(profiling_mode, search, agent_only=agent_only)
+    if agent_only and (seed_only or resume):
+        other = "--seed-only" if seed_only else "--resume"
+        raise UserError(f"--agent-only and {other} contradict each other: leave one out")
+    _refuse_what_is_not_there(profiling_mode, search)
     refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))
     request = TuneRequest(
         workload=workload,
@@ -119,6 +125,7 @@ def tune(
         memory_regime=memory_regime,
         seed_budget=seed_budget,
         seed_only=seed_only,
+        agent_only=agent_only,
         llm=llm,
         recall=not no_recall,
         resume=resume,
@@ -170,7 +177,7 @@ def refuse_names_that_are_not_text(*paths: Path) -> None:
             ) from error
 
 
-def _refuse_what_is_not_there(profiling_mode: str, search: str | None, *, agent_only: bool) -> None:
+def _refuse_what_is_not_there(profiling_mode: str, search: str | None) -> None:
     """Raises EnvironmentMissing for what was asked for by name and this version does not have."""
     seeds = "--seed-only runs the deterministic seed plan"
     if profiling_mode != "simulate":
@@ -178,11 +185,6 @@ def _refuse_what_is_not_there(profiling_mode: str, search: str | None, *, agent_
             f"--profiling-mode {profiling_mode} is not in this version: it projects, nothing is"
             " measured",
             hint="leave it out, or say --profiling-mode simulate",
-        )
-    if agent_only:
-        raise EnvironmentMissing(
-            "--agent-only is not in this version",
-            hint="refold resume RUN --llm MODEL lets a model go on with a run's trials",
         )
     if search not in (None, "llm"):
         raise EnvironmentMissing(

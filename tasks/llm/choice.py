@@ -22,10 +22,10 @@ def choose(settings: LlmSettings, env: Mapping[str, str], named: str | None) -> 
             takes a sandbox, and there is none.
         UserError: the endpoint's address is none.
     """
-    model = named or settings.model or (DEFAULT_MODEL if env.get("OPENAI_API_KEY") else None)
+    model = named or _configured(settings, env)
     if model is None:
         return None
-    missing = [name for name in ("dspy", "litellm") if find_spec(name) is None]
+    missing = _missing()
     if missing and named:
         raise EnvironmentMissing(f"--llm {named}: {missing[0]} is not installed", hint=INSTALL)
     if missing:
@@ -42,6 +42,23 @@ def choose(settings: LlmSettings, env: Mapping[str, str], named: str | None) -> 
         max_tokens=settings.max_tokens,
         timeout=settings.timeout,
     )
+
+
+def why_none(settings: LlmSettings, env: Mapping[str, str]) -> str:
+    """Why `choose` found no model where none was named, in words."""
+    model = _configured(settings, env)
+    if model is None:
+        return "no language model is configured (--llm, LLM_MODEL)"
+    return f"language model {model} is configured, and {_missing()[0]} is not installed ({INSTALL})"
+
+
+def _configured(settings: LlmSettings, env: Mapping[str, str]) -> str | None:
+    return settings.model or (DEFAULT_MODEL if env.get("OPENAI_API_KEY") else None)
+
+
+def _missing() -> list[str]:
+    """What asking a model takes and is not installed."""
+    return [name for name in ("dspy", "litellm") if find_spec(name) is None]
 
 
 def _address(url: str | None) -> str | None:

@@ -209,7 +209,6 @@ def test_a_mistake_is_one_line_exit_code_2_and_no_traceback(
     [
         (["--profiling-mode", "benchmark"], "--profiling-mode benchmark is not in this version"),
         (["--profiling-mode", "both"], "--profiling-mode both is not in this version"),
-        (["--agent-only"], "--agent-only"),
         (["--search", "tpe"], "--search tpe is not in this version"),
     ],
 )
