@@ -19,6 +19,7 @@ from typing import Any
 from projection.degrees import Degrees, degrees
 from projection.memory.model import MemoryModel
 from projection.profiles import gpu_profile, network_profile
+from projection.schedules import build
 from projection.work.catalog import Catalog
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
@@ -115,7 +116,8 @@ def compare(row: dict[str, Any], architecture: Architecture) -> Compared:
     sizes = degrees(trial, cluster, architecture, workload.seq_length)
     if not isinstance(sizes, Degrees):
         raise SystemExit(f"{row['id']}: {sizes.reason}")
-    report = MemoryModel(workload, cluster, Catalog(architecture)).report(trial, sizes)
+    schedule = build(trial.pp_schedule, trial.pp, trial.vpp, sizes.num_microbatches)
+    report = MemoryModel(workload, cluster, Catalog(architecture)).report(trial, sizes, schedule)
     rank = report.ranks[-1] if row["source"] == "nanotron-usp" else report.peak
     left_out = OUTSIDE_ALLOCATOR if row["kind"] != "device" else ()
     if row["kind"] in ("allocated", "unstated"):

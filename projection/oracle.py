@@ -24,7 +24,7 @@ from projection.memory.model import MemoryModel
 from projection.memory.paper import paper_memory
 from projection.memory.report import ACTIVATIONS, PARAM_OPTIMIZER, MemoryReport
 from projection.placement import Placement
-from projection.schedules import Timeline
+from projection.schedules import PipelineSchedule, Timeline, build
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
@@ -102,8 +102,10 @@ class Oracle:
         if self._imbalance(trial) is None or isinstance(sizes, Impossible):
             return None
 
+        schedule = self._schedule(trial, sizes)
+
         def spare(imbalance: float) -> float:
-            peak = self._memory.report(trial, sizes, imbalance).peak
+            peak = self._memory.report(trial, sizes, schedule, imbalance).peak
             return self.cluster.cap_gb - peak.total_gb
 
         return largest_that_fits(spare, float(trial.ep))
@@ -117,7 +119,8 @@ class Oracle:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if isinstance(sizes, Impossible):
             raise UserError(f"no memory to explain: {sizes.reason}")
-        return MemoryExplanation(self.workload, self._memory, self._catalog, trial, sizes)
+        schedule = self._schedule(trial, sizes)
+        return MemoryExplanation(self.workload, self._memory, self._catalog, trial, sizes, schedule)
 
     def _imbalance(self, trial: NormalTrial) -> float | None:
         """The imbalance the memory is projected with; None where none can arise."""
@@ -134,7 +137,8 @@ class Oracle:
 
     def live_memory(self, trial: NormalTrial) -> LiveMemory:
         """What stays in memory and what every microbatch adds, per rank; raises as `timeline`."""
-        return self._memory.live(trial, self._degrees(trial))
+        sizes = self._degrees(trial)
+        return self._memory.live(trial, sizes, self._schedule(trial, sizes))
 
     def _degrees(self, trial: NormalTrial) -> Degrees:
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
@@ -147,7 +151,7 @@ class Oracle:
         if isinstance(sizes, Impossible):
             return self._illegal(trial, source, sizes.code, sizes.reason)
         try:
-            memory = self._memory.report(trial, sizes)
+            memory = self._memory.report(trial, sizes, self._schedule(trial, sizes))
             time = self._time_model().report(trial, sizes) if source == "simulate" else None
         except ScheduleError as error:
             return self._illegal(trial, source, "schedule_vpp", str(error))
@@ -178,6 +182,11 @@ class Oracle:
                 output_is_heaviest=memory.heaviest == self._catalog.stages(trial).rank_of_output(),
             ),
         )
+
+    def _schedule(self, trial: NormalTrial, sizes: Degrees) -> PipelineSchedule:
+        """What the pipeline runs. Of several orders the fastest, so only then is it timed."""
+        planned = build(trial.pp_schedule, trial.pp, trial.vpp, sizes.num_microbatches)
+        return self._time_model().schedule(trial, sizes) if planned.others else planned
 
     def _time_model(self) -> TimeModel:
         """The time model, built when first asked for: memory alone needs no kernel models."""

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 
 import projection
 import schemas
-from projection import PROJECTION_VERSION
 from schemas.signature import content_hash
 from schemas.trial import NormalTrial
 from storage.evaluation_cache import ResultIdentity
@@ -37,9 +36,8 @@ STEPS = (
     Step("recall", ("model", "cluster", "stack", "regime", "mode"), "in the log"),
     Step("derive_axes", ("model", "baseline", "size", "space", "code"), "in the store"),
     Step("seed_batch", ("model", "baseline", "size", "space", "code"), "in the store"),
-    Step(
-        "memory_filter", ("trial", "model", "cluster", "projection", "regime", "mode"), "not kept"
-    ),
+    # The software too: of several orders of a pipeline, the fastest decides what is in memory.
+    Step("memory_filter", ("trial", "model", "cluster", "stack", "regime", "mode"), "not kept"),
     Step("score", ("trial", "model", "cluster", "stack", "regime", "mode"), "in the store"),
 )
 
@@ -90,11 +88,6 @@ def _code(_: Inputs) -> str:
     return code_of_the_plan()
 
 
-def _projection(_: Inputs) -> str:
-    """The version of this projection."""
-    return PROJECTION_VERSION
-
-
 def _regime(inputs: Inputs) -> str:
     """Whose memory account is asked: the configuration's or the paper's."""
     return inputs.search.memory_regime
@@ -114,7 +107,6 @@ PARTS: Mapping[str, Callable[[Inputs], str]] = MappingProxyType(
         "size": _size,
         "space": _space,
         "code": _code,
-        "projection": _projection,
         "regime": _regime,
         "mode": _mode,
     }

@@ -11,7 +11,7 @@ from projection.memory.lines import LINES, Line, line, parts
 from projection.memory.model import MemoryModel
 from projection.memory.report import MemoryReport
 from projection.memory.terms import TERMS, Pieces, Term
-from projection.schedules import build
+from projection.schedules import PipelineSchedule
 from projection.work.catalog import Catalog
 from projection.work.context import work_shape
 from projection.work.recompute import selective
@@ -52,11 +52,11 @@ class MemoryExplanation:
         catalog: Catalog,
         trial: NormalTrial,
         sizes: Degrees,
+        schedule: PipelineSchedule,
     ) -> None:
-        """Raises WorkloadError or ScheduleError when the trial has no pipeline."""
-        self.report: MemoryReport = model.report(trial, sizes)
+        """Raises WorkloadError when the trial has no pipeline."""
+        self.report: MemoryReport = model.report(trial, sizes, schedule)
         shape = work_shape(trial, workload, routed_load=model.imbalance(trial))
-        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, sizes.num_microbatches)
         recompute = selective(trial)
         rows = model.chunk_rows(trial, shape)
         states = [high_water(schedule.live_states[r], rows[r]).state for r in range(trial.pp)]

@@ -11,7 +11,7 @@ from projection.memory.rank import ChunkMemory, RankParameters, chunk_memory, ra
 from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.memory.report import MemoryContext, MemoryReport, memory_report
 from projection.memory.static import Fp8Weights
-from projection.schedules import build
+from projection.schedules import PipelineSchedule
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.chunk import ChunkPlan
 from projection.work.context import Shapes
@@ -58,9 +58,13 @@ class MemoryModel:
         self._reports: dict[tuple[Hashable, ...], MemoryReport] = {}
 
     def report(
-        self, trial: NormalTrial, degrees: Degrees, imbalance: float | None = None
+        self,
+        trial: NormalTrial,
+        degrees: Degrees,
+        schedule: PipelineSchedule,
+        imbalance: float | None = None,
     ) -> MemoryReport:
-        """Memory of every rank. Raises WorkloadError or ScheduleError when it has no pipeline.
+        """Memory of every rank while `schedule` runs. Raises WorkloadError without a pipeline.
 
         `imbalance`: expert load of the busiest rank over the mean, else the setting's.
         """
@@ -71,14 +75,13 @@ class MemoryModel:
             shape,
             stage_key(trial),
             recompute_key(trial),
-            degrees.num_microbatches,
+            schedule,
             context.sharding,
             context.fp8,
             context.communicators,
         )
         found = self._reports.get(key)
         if found is None:
-            schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
             ranks = list(
                 zip(self.parameters(trial, shape), self.chunk_rows(trial, shape), strict=True)
             )
@@ -86,12 +89,11 @@ class MemoryModel:
             remember(self._reports, key, found)
         return found
 
-    def live(self, trial: NormalTrial, degrees: Degrees) -> LiveMemory:
+    def live(self, trial: NormalTrial, degrees: Degrees, schedule: PipelineSchedule) -> LiveMemory:
         """What `report` is made of over time; raises as it does."""
         shape = self.shapes.of(trial, routed_load=self.imbalance(trial))
-        schedule = build(trial.pp_schedule, trial.pp, trial.vpp, degrees.num_microbatches)
         chunks = self.chunk_rows(trial, shape)
-        return live_memory(self.report(trial, degrees), schedule, chunks)
+        return live_memory(self.report(trial, degrees, schedule), schedule, chunks)
 
     def imbalance(self, trial: NormalTrial) -> float:
         """Expert load of the busiest rank over the mean that `trial` is projected with."""

@@ -17,7 +17,6 @@ from projection.schedules.schedule import (
     from_orders,
     lengthened,
     repeated,
-    with_others,
 )
 from projection.schedules.simulate import simulate
 from projection.schedules.v_greedy import v_half, v_min
@@ -130,7 +129,7 @@ def _with_halves(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Pip
         short = _build(schedule, pp, vpp, part, UNIT)
         if short.program.block is not whole.program.block:
             others.append(repeated(short, num_microbatches // part))
-    return with_others(whole, others)
+    return replace(whole, others=tuple(others))
 
 
 @lru_cache(maxsize=2048)

@@ -40,13 +40,6 @@ def live_states(order: Sequence[Op], vpp: int) -> tuple[LiveState, ...]:
     return tuple(LiveState(state[:vpp], state[vpp:]) for state in _undominated(seen))
 
 
-def most_demanding(alternatives: Iterable[Iterable[LiveState]]) -> tuple[LiveState, ...]:
-    """The states of several orders of a rank that no state of any of them dominates."""
-    seen = dict.fromkeys((*whole, *grads) for states in alternatives for whole, grads in states)
-    vpp = len(next(iter(seen))) // 2
-    return tuple(LiveState(state[:vpp], state[vpp:]) for state in _undominated(seen))
-
-
 def peak_in_flight(states: Iterable[LiveState], vpp: int) -> float:
     """Most microbatches alive at once in units of a whole stage, each until its W (or BW)."""
     return max(sum(state.whole) + sum(state.for_weights) for state in states) / vpp

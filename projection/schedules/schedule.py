@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from projection.schedules.compile import compile_orders
-from projection.schedules.live import LiveState, live_states, most_demanding, peak_in_flight
+from projection.schedules.live import LiveState, live_states, peak_in_flight
 from projection.schedules.order import Orders
 from projection.schedules.placement import homes, stage_table
 from projection.schedules.program import Program, extended, orders_of
@@ -52,8 +52,7 @@ class PipelineSchedule:
     solver: SolverReport | None = None
     """Of `ilp`: how good the order is known to be."""
     others: tuple["PipelineSchedule", ...] = field(default=(), repr=False)
-    """Orders of the same passes that run instead where they are faster (see `simulate`). As that
-    depends on durations, `live_states` are then the most demanding of all of them."""
+    """Orders of the same passes, one of which runs instead where it is faster; see `simulate`."""
 
     @cached_property
     def orders(self) -> Orders:
@@ -85,14 +84,6 @@ def from_orders(
         live_states=states,
         peak_in_flight=tuple(peak_in_flight(rank_states, vpp) for rank_states in states),
     )
-
-
-def with_others(schedule: PipelineSchedule, others: Sequence[PipelineSchedule]) -> PipelineSchedule:
-    """The schedule, and room for any of the others to run instead."""
-    if not others:
-        return schedule
-    ranks = zip(*(one.live_states for one in (schedule, *others)), strict=True)
-    return replace(schedule, others=tuple(others), live_states=tuple(map(most_demanding, ranks)))
 
 
 def repeated(schedule: PipelineSchedule, times: int) -> PipelineSchedule:

@@ -41,6 +41,8 @@ class PipelineTimes:
     makespan_ms: float
     bubble_ratio: float
     busiest: int
+    schedule: PipelineSchedule
+    """What ran: of a schedule with others, the fastest."""
 
 
 def p2p_delays(
@@ -83,7 +85,7 @@ def pipeline_times(
     busiest = max(range(len(busy)), key=lambda rank: (busy[rank], -rank))
     if schedule.pp == 1:
         breakdown = _classes(per_rank[0])
-        return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0)
+        return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0, schedule)
     durations = durations_of(chunks)
     timeline = simulate(schedule, durations, p2p)
     instant = simulate(schedule, durations) if any(p2p.forward) else timeline
@@ -97,6 +99,7 @@ def pipeline_times(
         makespan_ms=sum(breakdown.values()),
         bubble_ratio=timeline.bubble_ratio,
         busiest=busiest,
+        schedule=timeline.schedule,
     )
 
 

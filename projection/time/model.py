@@ -123,10 +123,17 @@ class TimeModel:
 
     def timeline(self, trial: NormalTrial, degrees: Degrees) -> Timeline:
         """The pipeline of one iteration, pass by pass; raises as `report` does."""
+        pipeline = self._pipeline_of(trial, degrees)
+        return simulate(pipeline.schedule, durations_of(pipeline.chunks), pipeline.p2p)
+
+    def schedule(self, trial: NormalTrial, degrees: Degrees) -> PipelineSchedule:
+        """The order that the pipeline runs; raises as `report` does."""
+        return self._pipeline_of(trial, degrees).schedule
+
+    def _pipeline_of(self, trial: NormalTrial, degrees: Degrees) -> _Pipeline:
         load = moe_imbalance(self._workload, self._cluster, trial.ep).pooled
         shape = self._memory.shapes.of(trial, routed_load=load)
-        pipeline = self._pipeline(trial, degrees, shape, self._models_for(trial, degrees))
-        return simulate(pipeline.schedule, durations_of(pipeline.chunks), pipeline.p2p)
+        return self._pipeline(trial, degrees, shape, self._models_for(trial, degrees))
 
     def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
         """Kernel models on the trial's rank placement."""
@@ -212,7 +219,7 @@ class TimeModel:
             plans[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
-        found = _Pipeline(schedule, times, chunks, p2p, comm, algorithms)
+        found = _Pipeline(times.schedule, times, chunks, p2p, comm, algorithms)
         return remember(self._pipelines, key, found)
 
     def _view(

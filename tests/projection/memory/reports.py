@@ -6,6 +6,7 @@ from projection.degrees import Degrees, degrees
 from projection.memory.model import MemoryModel
 from projection.memory.rank import RankParameters
 from projection.memory.report import PARAM_OPTIMIZER, MemoryReport
+from projection.schedules import build
 from projection.work.catalog import Catalog
 from projection.work.context import work_shape
 from schemas.cluster import MemoryOverheads, MoeImbalance
@@ -31,7 +32,8 @@ def report(
     trial = workload.baseline.model_copy(update=knobs)
     sizes = degrees(trial, on, workload.architecture, workload.seq_length)
     assert isinstance(sizes, Degrees), sizes
-    return model.report(trial, sizes)
+    schedule = build(trial.pp_schedule, trial.pp, trial.vpp, sizes.num_microbatches)
+    return model.report(trial, sizes, schedule)
 
 
 def components(memory: MemoryReport, rank: int = 0) -> dict[str, float]:

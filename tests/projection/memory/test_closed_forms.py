@@ -13,6 +13,7 @@ import pytest
 
 from projection.degrees import Degrees, degrees
 from projection.memory.model import MemoryModel
+from projection.schedules import build
 from projection.work.catalog import Catalog
 from schemas.architecture import Architecture
 from schemas.evaluation import RankMemory
@@ -76,7 +77,9 @@ def first_rank(
     ran = given.baseline.model_copy(update=recompute)
     sizes = degrees(ran, on, given.architecture, given.seq_length)
     assert isinstance(sizes, Degrees), sizes
-    return MemoryModel(given, on, Catalog(given.architecture)).report(ran, sizes).ranks[0]
+    schedule = build(ran.pp_schedule, ran.pp, ran.vpp, sizes.num_microbatches)
+    model = MemoryModel(given, on, Catalog(given.architecture))
+    return model.report(ran, sizes, schedule).ranks[0]
 
 
 def activations(rank: RankMemory) -> float:
