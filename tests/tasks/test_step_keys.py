@@ -42,7 +42,7 @@ MOVES_NO_SCORE = (
     "cluster.gpu_power_w",
 )
 """All that a score of a given trial does not depend on."""
-MOVES_NO_MEMORY = (*MOVES_NO_SCORE, "cluster.stack", "cluster.calibration")
+SOFTWARE = ("cluster.stack", "cluster.calibration")
 UNTOUCHED = "search.gemm_backend"
 """What another backend is depends on what is installed here; its model is part of the stack."""
 
@@ -124,17 +124,22 @@ def test_the_identity_of_a_score_changes_with_its_key() -> None:
             assert same == is_listed(name, MOVES_NO_SCORE), name
 
 
-def test_a_memory_verdict_depends_on_no_software_but_the_projection() -> None:
+def test_a_memory_verdict_depends_on_no_more_than_a_score() -> None:
     neutral = unseen("memory_filter")
-    assert {name for name, *_ in neutral} == {
-        name for name, *_ in changes() if is_listed(name, MOVES_NO_MEMORY)
-    }
+    assert neutral == unseen("score")
     now = all_changed(neutral)
+    for trial in trials():
+        assert oracle(now).memory(trial) == oracle(BASE).memory(trial)
+
+
+def test_software_moves_the_memory_of_no_pipeline_that_has_one_order() -> None:
+    software = [each[:3] for each in changes() if is_listed(each[0], SOFTWARE)]
+    assert len(software) > 5
+    now = all_changed(software)
     said_of_time = {"provenance", "warnings"}
     for trial in trials():
         before, after = oracle(BASE).memory(trial), oracle(now).memory(trial)
         assert after.model_dump(exclude=said_of_time) == before.model_dump(exclude=said_of_time)
-    assert parts_of_step("memory_filter", BASE).keys().isdisjoint({"stack"})
 
 
 @pytest.mark.parametrize("step", ["derive_axes", "seed_batch"])
