@@ -17,7 +17,7 @@ from schemas.model import FrozenModel
 from schemas.search import SearchSpec
 from tasks.inputs import Inputs
 from tasks.seed_plan import plan_seeds
-from tasks.step_keys import PARTS, STEPS, key_of_step, parts_of_step, score_identity
+from tasks.step_keys import PARTS, STEPS, key_of_step, score_identity
 from tests.builders import cluster, small_moe
 from tests.every_setting import changed_at, is_listed, leaves
 
