@@ -61,6 +61,7 @@ OFFERED = {
     "lineage": [
         "RUN", "--trial", "--as-of", "--dot", "--svg", "--bundle", "--store", "--json",
     ],
+    "sensitivity": ["RUN", "--trial", "--store", "--json"],
     "diff": ["A", "B", "--store", "--json"],
     "invalidate": ["RUN", "TRIAL", "--why", "--store", "--json"],
     "prompt-eval": [

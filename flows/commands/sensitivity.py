@@ -1,0 +1,62 @@
+"""`refold sensitivity`: is a recipe a sharp peak or on a plain."""
+
+from typing import Annotated
+
+import typer
+
+from flows.options import Json, RunId, StoreOption, examples
+from schemas.errors import UserError
+
+SENSITIVITY_EXAMPLES = examples(
+    "refold sensitivity latest",
+    "refold sensitivity latest --trial 3 --json",
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers the verb."""
+    app.command("sensitivity", epilog=SENSITIVITY_EXAMPLES)(sensitivity)
+
+
+def sensitivity(
+    run_id: RunId,
+    trial: Annotated[
+        int | None, typer.Option(min=0, help="Around this trial.", show_default="the best")
+    ] = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Move each axis of a recipe by one step: is it a sharp peak, or on a plain.
+
+    Every step is projected anew, in the run's mode; the run is not written to. What is not legal
+    alone takes with it what it must, by as little as there is.
+    """
+    from flows.opening import inputs_of_run, store_of
+    from flows.sensitivity_view import as_document, print_sensitivity
+    from flows.terminal import print_json, warn
+    from storage import EventLog
+    from tasks.sensitivity import sensitivity as steps_from
+
+    there = store_of(store)
+    run = there.find_run(run_id)
+    state = EventLog.open(there, run).state()
+    best = None if state.best is None else state.best.number
+    number = best if trial is None else trial
+    if number is None:
+        raise UserError(
+            f"run {run} has no recipe", hint="name a trial with --trial; refold show lists them"
+        )
+    if number not in state.trials:
+        raise UserError(f"run {run} has no trial {number}", hint=f"refold show {run} lists them")
+    asked = state.trials[number]
+    found = steps_from(inputs_of_run(there, run), asked.proposed.config)
+    if asked.score is not None and asked.score != found.start.tokens_per_s_per_gpu:
+        now = found.start.tokens_per_s_per_gpu or 0.0
+        warn(
+            f"trial {number} was scored {asked.score:,.0f} tokens/s/GPU and is projected {now:,.0f}"
+            " now: Refold or what it runs on is another"
+        )
+    if as_json:
+        print_json({"run_id": run, "trial": number, **as_document(found)})
+    else:
+        print_sensitivity(found, f"trial {number} of run {run}")
