@@ -9,7 +9,7 @@ from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
 from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
-from projection.placement import Group, Placement
+from projection.placement import Group, Placement, consecutive
 from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
 from projection.time.chunks import (
     ChunkTimes,
@@ -150,10 +150,8 @@ class TimeModel:
         target = trial.target_ep_size
         if target is None or target == trial.ep:
             return group
-        reach = trial.etp * target
         node, pod = models.placement.node_size, models.placement.pod_size
-        per_node = max(1, min(target, node // min(node, trial.etp)))
-        return Group(target, per_node, -(-reach // node) or 1, -(-reach // pod) or 1)
+        return consecutive(target, node, pod, stride=trial.etp)
 
     def _pipeline(
         self,
