@@ -123,11 +123,17 @@ def node_domain_size(cluster: Cluster) -> int:
     """GPUs that reach each other over the node's fabric, in ranks of this cluster.
 
     A switched fabric may span boxes (GB200 NVL72: 72 GPUs in boxes of 4), so the network's
-    `node_size` counts; a mesh cannot leave its box, so no more than `gpus_per_node`.
+    `node_size` counts; a mesh cannot leave its box, so no more than `gpus_per_node`. A job that
+    fills no whole number of such fabrics takes equal parts of as few as hold it (512 GPUs: 64 of
+    each of eight racks, not seven racks and 8 GPUs of another, whose NICs all would wait for).
     """
+    size, box = cluster.network.node_size, cluster.gpus_per_node
     if cluster.network.node_topology == "mesh":
-        return min(cluster.network.node_size, cluster.gpus_per_node)
-    return cluster.network.node_size
+        return min(size, box)
+    if size <= box or size % box:
+        return size
+    fabrics = -(-cluster.world_size // size)
+    return -(-cluster.num_nodes // fabrics) * box
 
 
 def whole_nodes(pod_size: int, node_size: int) -> int:

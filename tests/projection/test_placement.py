@@ -119,6 +119,7 @@ def test_groups_are_those_of_the_rank_lists(
         world, 1, order, node_size=node, pod_size=node * pod_nodes, node_topology="switch"
     )
     placement = Placement(machine, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp)
+    node, pod = placement.node_size, placement.pod_size
     outer = [("pp", pp), ("dp", dp)] if pp_inner else [("dp", dp), ("pp", pp)]
     outer_experts = [("pp", pp), ("edp", edp)] if pp_inner else [("edp", edp), ("pp", pp)]
     dense = [("tp", tp), ("cp", cp), *outer]
@@ -127,11 +128,11 @@ def test_groups_are_those_of_the_rank_lists(
         sizes = experts if name in ("etp", "ep", "edp") else dense
         expected = groups_by_hand(sizes, {"dp", "cp"} if name == "dp" else {name}, world)
         assert {tuple(ranks) for ranks in placement.ranks(name)} == expected
-        pods, nodes, most = widest(expected, node, node * pod_nodes)
+        pods, nodes, most = widest(expected, node, pod)
         size = len(next(iter(expected)))
         group = placement.group(name)
         assert group[:4] == (size, -most, nodes, pods)
-        on_node, in_pod = fewest(expected, node), fewest(expected, node * pod_nodes)
+        on_node, in_pod = fewest(expected, node), fewest(expected, pod)
         assert group.fewest_per_node == (None if on_node * nodes == size else on_node)
         assert group.fewest_per_pod == (None if in_pod * pods == size else in_pod)
 
@@ -149,6 +150,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
     world = replica * dp * pp
     machine = cluster(world, 1, node_size=node, pod_size=2 * node, node_topology="switch")
     placement = Placement(machine, tp=replica, cp=1, pp=pp, dp=dp, ep=1, etp=1, edp=replica * dp)
+    node, pod = placement.node_size, placement.pod_size
     for low, high in product(range(pp), repeat=2):
         pairs = [
             (base + low * replica * dp, base + high * replica * dp) for base in range(replica * dp)
@@ -156,7 +158,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
         expected = "node"
         if any(a // node != b // node for a, b in pairs):
             expected = "pod"
-        if any(a // (2 * node) != b // (2 * node) for a, b in pairs):
+        if any(a // pod != b // pod for a, b in pairs):
             expected = "cluster"
         assert domain_of(placement, low, high) == expected
 
@@ -216,6 +218,18 @@ def test_rack_fabric_spans_boxes_and_a_mesh_does_not() -> None:
     )
     halves = Placement(cluster(4, 4), tp=8, cp=1, pp=1, dp=2, ep=1, etp=8, edp=2)
     assert halves.group("tp") == Group(8, 4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "size", "per_rack", "racks"),
+    [(18, 72, 72, 1), (2, 8, 8, 1), (36, 144, 72, 2), (32, 128, 64, 2), (128, 512, 64, 8)],
+)
+def test_a_job_takes_equal_parts_of_the_racks_it_needs(
+    boxes: int, size: int, per_rack: int, racks: int
+) -> None:
+    machine = cluster(boxes, 4).model_copy(update={"network": network_profile("gb200")})
+    placement = Placement(machine, tp=1, cp=1, pp=1, dp=size, ep=1, etp=1, edp=size)
+    assert placement.group("dp") == Group(size, per_rack, racks, 1)
 
 
 def test_groups_of_one_are_single() -> None:
