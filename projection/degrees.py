@@ -9,8 +9,10 @@ legality's business. Codes and wording agree with the legality rules.
 
 from dataclasses import dataclass
 
+from projection.placement import Placement
 from schemas.architecture import Architecture
 from schemas.cluster import Cluster
+from schemas.errors import UserError
 from schemas.trial import NormalTrial
 
 SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
@@ -71,11 +73,7 @@ def degrees(
     number of microbatches per replica.
     """
     world_size = cluster.world_size
-    problem = (
-        _sizes(trial)
-        or _tiling(trial, world_size, architecture)
-        or _shares(trial, architecture, seq_length)
-    )
+    problem = tiling(trial, cluster, architecture) or _shares(trial, architecture, seq_length)
     if trial.fp8 != "none" and cluster.gpu.fp8_tflops is None:
         problem = problem or Impossible(
             "fp8_unsupported", f"fp8 {trial.fp8}: {cluster.gpu.name} has no FP8 matrix units"
@@ -89,12 +87,57 @@ def degrees(
             "gbs_not_divisible",
             f"gbs {trial.gbs} is not a multiple of mbs·dp = {trial.mbs}·{dp} = {trial.mbs * dp}",
         )
-    if cluster.placement == "tp-cp-ep-pp-dp" and trial.pp > 1 and edp != dp:
+    if unfolded := _unfolded(cluster, trial.pp, dp, edp):
+        return unfolded
+    return Degrees(dp, edp, num_microbatches(trial, world_size))
+
+
+def placement_of(trial: NormalTrial, cluster: Cluster, architecture: Architecture) -> Placement:
+    """The groups of ranks `trial` makes of `cluster`, whatever its batch.
+
+    Raises:
+        UserError: its sizes do not tile the cluster in the cluster's order.
+    """
+    problem = tiling(trial, cluster, architecture)
+    if problem is None:
+        dp = data_parallel(trial, cluster.world_size)
+        edp = cluster.world_size // expert_replica(trial) if architecture.is_moe else dp
+        problem = _unfolded(cluster, trial.pp, dp, edp)
+        if problem is None:
+            return placed(cluster, *placed_sizes(trial, Degrees(dp, edp, 0), architecture))
+    raise UserError(problem.reason)
+
+
+def placed_sizes(
+    trial: NormalTrial, sizes: Degrees, architecture: Architecture
+) -> tuple[int, int, int, int, int, int, int]:
+    """tp, cp, pp, dp, ep, etp, edp of a placement; a dense model's experts lie as its rest does."""
+    experts = (trial.ep, trial.etp, sizes.edp)
+    if not architecture.is_moe:
+        experts = (trial.cp, trial.tp, sizes.dp)
+    return (trial.tp, trial.cp, trial.pp, sizes.dp, *experts)
+
+
+def placed(
+    cluster: Cluster, tp: int, cp: int, pp: int, dp: int, ep: int, etp: int, edp: int
+) -> Placement:
+    """The placement of `placed_sizes` on `cluster`."""
+    return Placement(cluster, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp)
+
+
+def tiling(trial: NormalTrial, cluster: Cluster, architecture: Architecture) -> Impossible | None:
+    """Why the sizes of `trial` are no tiling of `cluster`; None: they are one."""
+    return _sizes(trial) or _replicas(trial, cluster.world_size, architecture)
+
+
+def _unfolded(cluster: Cluster, pp: int, dp: int, edp: int) -> Impossible | None:
+    """Pipelines inside data parallelism that dense layers and experts would build differently."""
+    if cluster.placement == "tp-cp-ep-pp-dp" and pp > 1 and edp != dp:
         return Impossible(
             "placement_not_folded",
             f"placement {cluster.placement} needs edp = dp, here edp = {edp} and dp = {dp}",
         )
-    return Degrees(dp, edp, num_microbatches(trial, world_size))
+    return None
 
 
 def _sizes(trial: NormalTrial) -> Impossible | None:
@@ -106,7 +149,7 @@ def _sizes(trial: NormalTrial) -> Impossible | None:
     return None
 
 
-def _tiling(trial: NormalTrial, world_size: int, architecture: Architecture) -> Impossible | None:
+def _replicas(trial: NormalTrial, world_size: int, architecture: Architecture) -> Impossible | None:
     """Replicas that do not tile the GPUs."""
     replicas = [("tp·cp·pp", (trial.tp, trial.cp, trial.pp))]
     if architecture.is_moe:

@@ -31,6 +31,11 @@ class Group(NamedTuple):
     ranks_per_node: int
     num_nodes: int
     num_pods: int
+    fewest_per_node: int | None = None
+    """Fewest ranks that any group of the name has on a node it touches; None: every node has
+    `ranks_per_node`."""
+    fewest_per_pod: int | None = None
+    """The same of pods; None: every pod has an equal part."""
 
 
 SINGLE = Group(size=1, ranks_per_node=1, num_nodes=1, num_pods=1)
@@ -69,7 +74,7 @@ class Placement:
                 hint="use placement tp-cp-ep-dp-pp, or ep x etp = tp x cp",
             )
         self.node_size = node_domain_size(cluster)
-        self.pod_size = max(cluster.network.pod_size, self.node_size)
+        self.pod_size = whole_nodes(cluster.network.pod_size, self.node_size)
         self._world = world
         self._pp = pp
         replica = tp * cp
@@ -118,11 +123,27 @@ def node_domain_size(cluster: Cluster) -> int:
     """GPUs that reach each other over the node's fabric, in ranks of this cluster.
 
     A switched fabric may span boxes (GB200 NVL72: 72 GPUs in boxes of 4), so the network's
-    `node_size` counts; a mesh cannot leave its box, so no more than `gpus_per_node`.
+    `node_size` counts; a mesh cannot leave its box, so no more than `gpus_per_node`. A job that
+    fills no whole number of such fabrics takes equal parts of as few as hold it (512 GPUs: 64 of
+    each of eight racks, not seven racks and 8 GPUs of another, whose NICs all would wait for).
     """
+    size, box = cluster.network.node_size, cluster.gpus_per_node
     if cluster.network.node_topology == "mesh":
-        return min(cluster.network.node_size, cluster.gpus_per_node)
-    return cluster.network.node_size
+        return min(size, box)
+    if size <= box or size % box:
+        return size
+    fabrics = -(-cluster.world_size // size)
+    return -(-cluster.num_nodes // fabrics) * box
+
+
+def whole_nodes(pod_size: int, node_size: int) -> int:
+    """GPUs of a pod: as many whole nodes as `pod_size` holds, at least one. No pod cuts a node."""
+    return max(1, pod_size // node_size) * node_size
+
+
+def consecutive(size: int, node_size: int, pod_size: int, stride: int = 1) -> Group:
+    """Ranks 0, stride, 2 · stride, … of nodes and pods of so many GPUs, `size` of them."""
+    return _span(((stride, size),), size * stride, node_size, whole_nodes(pod_size, node_size))
 
 
 @lru_cache(maxsize=65536)
@@ -137,11 +158,21 @@ def _span(axes: Axes, world: int, node_size: int, pod_size: int) -> Group:
     per_pod = _members_per_domain(axes, pod_size)
     if per_node is not None and per_pod is not None:
         return Group(size, per_node, size // per_node, size // per_pod)
-    num_pods, num_nodes, fewest = max(
-        _count(ranks, node_size, pod_size)
+    spans = [
+        _counts(ranks, node_size, pod_size)
         for ranks in _distinct_groups(axes, world, lcm(node_size, pod_size))
+    ]
+    num_pods, num_nodes, most = max((pods, nodes, -most) for pods, nodes, most, _, _ in spans)
+    few_on_node = min(span[3] for span in spans)
+    few_in_pod = min(span[4] for span in spans)
+    return Group(
+        size,
+        -most,
+        num_nodes,
+        num_pods,
+        few_on_node if few_on_node * num_nodes != size else None,
+        few_in_pod if few_in_pod * num_pods != size else None,
     )
-    return Group(size, -fewest, num_nodes, num_pods)
 
 
 def _members_per_domain(axes: Axes, domain_size: int) -> int | None:
@@ -159,11 +190,11 @@ def _members_per_domain(axes: Axes, domain_size: int) -> int | None:
     return members
 
 
-def _count(ranks: Sequence[int], node_size: int, pod_size: int) -> tuple[int, int, int]:
-    """(pods, nodes, minus the most ranks on one node): larger is wider spread."""
-    nodes = Counter(rank // node_size for rank in ranks)
-    pods = {rank // pod_size for rank in ranks}
-    return len(pods), len(nodes), -max(nodes.values())
+def _counts(ranks: Sequence[int], node_size: int, pod_size: int) -> tuple[int, int, int, int, int]:
+    """Pods, nodes, the most and the fewest ranks on one of these nodes, the fewest in a pod."""
+    nodes = Counter(rank // node_size for rank in ranks).values()
+    pods = Counter(rank // pod_size for rank in ranks).values()
+    return len(pods), len(nodes), max(nodes), min(nodes), min(pods)
 
 
 def _distinct_groups(axes: Axes, world: int, period: int) -> Iterator[tuple[int, ...]]:

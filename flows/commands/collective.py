@@ -1,6 +1,7 @@
 """`refold collective`: one collective, priced by every algorithm that could carry it."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,8 +11,10 @@ from flows.options import Json, examples
 from schemas.errors import UserError, shown
 
 if TYPE_CHECKING:
+    from projection.collectives import Priced
+    from projection.placement import Group
     from schemas.cluster import Network
-    from schemas.gpu import GpuProfile
+    from schemas.gpu import Achievable
 
 EXAMPLES = examples(
     "refold collective allreduce 512MB --gpu mi355x --gpus 32",
@@ -63,23 +66,14 @@ def collective(
     """Price one collective by every algorithm, fastest first."""
     from flows.terminal import print_json, print_table
     from projection.collectives import candidates
-    from projection.placement import Group
-    from projection.profiles import achievable
 
     if (size is None) == (size_option is None):
         raise UserError("say how many bytes once: refold collective allreduce 256MiB ...")
     size = size or size_option or ""
-    profile, network, node_size = _hardware(gpu, target_cluster)
-    per_node = per_node or min(gpus, node_size)
-    if gpus % per_node:
-        raise UserError(f"--gpus {gpus} is not a multiple of --per-node {per_node}")
-    nodes = gpus // per_node
-    pods = -(-nodes * node_size // max(network.pod_size, node_size))
-    group = Group(size=gpus, ranks_per_node=per_node, num_nodes=nodes, num_pods=pods)
+    hardware = _hardware(gpu, target_cluster)
+    group = _group(hardware, gpus, per_node)
     num_bytes = parse_bytes(size)
-    priced = sorted(
-        candidates(kind, num_bytes, group, network, achievable(profile)), key=lambda p: p.time_ms
-    )
+    priced = candidates(kind, num_bytes, group, hardware.network, hardware.rates)
     if as_json:
         print_json(
             [
@@ -94,9 +88,58 @@ def collective(
             (p.algorithm, p.protocol, f"{p.time_ms:.4f}", _gb_per_s(num_bytes, p.time_ms))
             for p in priced
         ],
-        title=f"{kind} of {size} over {gpus} GPUs, {per_node} per node, {profile.name}: "
-        f"{priced[0].algorithm} in {priced[0].protocol} wins",
+        title=f"{kind} of {size} over {gpus} GPUs, {_spread(group)}, {hardware.rates.gpu} "
+        f"({'calibrated' if hardware.rates.calibrated else 'published rates'}): "
+        + _winner(priced[0]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hardware:
+    """What collectives run on, and the rates a projection of it would use."""
+
+    network: "Network"
+    rates: "Achievable"
+    node_size: int
+    """GPUs that share a node's fabric."""
+    pod_size: int
+    world: int | None
+    """GPUs there are; None: as many as asked for."""
+
+
+def _group(hardware: _Hardware, gpus: int, per_node: int | None) -> "Group":
+    """So many ranks, node after node or `per_node` on each.
+
+    Raises:
+        UserError: the hardware has no room for them.
+    """
+    from projection.placement import consecutive
+
+    node, world = hardware.node_size, hardware.world
+    if per_node is not None and per_node > node:
+        raise UserError(f"--per-node {per_node} is more than the {node} GPUs of a node")
+    if per_node is not None and gpus % per_node:
+        raise UserError(f"--gpus {gpus} is not a multiple of --per-node {per_node}")
+    # Ranks that leave part of each node free lie as if nodes were that small.
+    small = per_node or node
+    if world is not None and (gpus > world or -(-gpus // small) > -(-world // node)):
+        where = f" with {per_node} on each node" if per_node else ""
+        raise UserError(f"--gpus {gpus}{where} is more than the cluster's {world} GPUs hold")
+    return consecutive(gpus, small, hardware.pod_size // node * small)
+
+
+def _spread(group: "Group") -> str:
+    """How the ranks lie on nodes, for people."""
+    if group.fewest_per_node is None:
+        return f"{group.ranks_per_node} per node"
+    return f"{group.fewest_per_node} to {group.ranks_per_node} per node"
+
+
+def _winner(fastest: "Priced") -> str:
+    """What to read off the first row."""
+    if fastest.time_ms == 0:
+        return "nothing is sent"
+    return f"{fastest.algorithm} in {fastest.protocol} wins"
 
 
 def _gb_per_s(num_bytes: int, time_ms: float) -> str:
@@ -104,19 +147,36 @@ def _gb_per_s(num_bytes: int, time_ms: float) -> str:
     return f"{num_bytes / time_ms / 1e6:,.1f}" if time_ms > 0 else "-"
 
 
-def _hardware(gpu: str | None, target_cluster: Path | None) -> "tuple[GpuProfile, Network, int]":
-    """The GPU, the network and the GPUs of a node."""
+def _hardware(gpu: str | None, target_cluster: Path | None) -> _Hardware:
+    """The hardware named, as a projection would take it."""
+    from projection.calibration import calibration_of, rates, shipped_calibration
+    from projection.gemm import gemm_model
+    from projection.placement import node_domain_size, whole_nodes
     from projection.profiles import gpu_profile, network_profile
+    from schemas.calibration import Calibration
     from tasks.resolve import resolve_cluster
 
     if (gpu is None) == (target_cluster is None):
         raise UserError("say which hardware: either --gpu NAME or --target-cluster FILE")
     if target_cluster is not None:
         cluster = resolve_cluster(target_cluster).cluster
-        return cluster.gpu, cluster.network, cluster.gpus_per_node
-    profile = gpu_profile(gpu or "")
-    network = network_profile(gpu or "")
-    return profile, network, network.node_size
+        profile, network, own = cluster.gpu, cluster.network, cluster.calibration
+        # Links have no GEMM model: one that a calibration was not fitted over is no hindrance.
+        gemm = own.gemm if isinstance(own, Calibration) else gemm_model(profile).name
+        calibration = calibration_of(cluster, gemm)
+        node, world = node_domain_size(cluster), cluster.world_size
+    else:
+        profile, network = gpu_profile(gpu or ""), network_profile(gpu or "")
+        gemm = gemm_model(profile).name
+        calibration = shipped_calibration(profile, gemm)
+        node, world = network.node_size, None
+    return _Hardware(
+        network=network,
+        rates=rates(profile, gemm, calibration),
+        node_size=node,
+        pod_size=whole_nodes(network.pod_size, node),
+        world=world,
+    )
 
 
 def parse_bytes(text: str) -> int:

@@ -8,15 +8,13 @@ from flows.options import ClusterFile, Json, ModelPath, Settings, WorkloadFile, 
 from schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from projection.placement import Placement
-    from schemas.cluster import Cluster
-    from schemas.trial import NormalTrial
+    from projection.operations import GroupName
 
 EXAMPLES = examples(
     "refold placement workload.yaml cluster.yaml",
     "refold placement workload.yaml cluster.yaml --set tp=8 --set pp=4 --json",
 )
-MEANING = {
+MEANING: "dict[GroupName, str]" = {
     "tp": "tensor parallel",
     "cp": "context parallel",
     "dp": "data parallel (with cp): dense gradients, optimizer shards",
@@ -25,6 +23,8 @@ MEANING = {
     "ep": "expert parallel",
     "edp": "data parallel of experts",
 }
+OF_EXPERTS = ("etp", "ep", "edp")
+"""Groups that a dense model does not have."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,16 +41,18 @@ def placement(
 ) -> None:
     """Show which parallel groups span nodes and pods."""
     from flows.terminal import print_json, print_table
+    from projection.degrees import placement_of
     from tasks.inputs import resolve_pair
     from tasks.settings import configured
 
     inputs = resolve_pair(workload, cluster, model_path or ())
     trial = configured(settings or (), inputs.workload, inputs.cluster)
-    groups = placement_of(trial, inputs.cluster)
-    rows = []
-    for name in MEANING:
-        group = groups.group(name)  # type: ignore[arg-type]
-        rows.append((name, group.size, group.ranks_per_node, group.num_nodes, group.num_pods))
+    architecture = inputs.workload.architecture
+    if trial.ep > 1 and not architecture.is_moe:
+        raise UserError(f"ep {trial.ep}: a dense model has no experts to share out")
+    groups = placement_of(trial, inputs.cluster, architecture)
+    named = [name for name in MEANING if architecture.is_moe or name not in OF_EXPERTS]
+    rows = [(name, *groups.group(name)[:4]) for name in named]
     if as_json:
         keys = ("size", "ranks_per_node", "num_nodes", "num_pods")
         print_json({name: dict(zip(keys, values, strict=True)) for name, *values in rows})
@@ -59,28 +61,4 @@ def placement(
         ("group", "GPUs>", "per node>", "nodes>", "pods>", "what it shares"),
         [(*row, MEANING[row[0]]) for row in rows],
         title=f"{inputs.workload.name} on {inputs.cluster.name}: the widest group of each kind",
-    )
-
-
-def placement_of(trial: "NormalTrial", cluster: "Cluster") -> "Placement":
-    """The groups `trial` makes of `cluster`.
-
-    Raises:
-        UserError: its sizes do not tile the cluster.
-    """
-    from projection.placement import Placement
-
-    for knob in ("tp", "cp", "pp", "ep", "etp"):
-        if getattr(trial, knob) < 1:
-            raise UserError(f"{knob} {getattr(trial, knob)} is not at least 1")
-    world = cluster.world_size
-    return Placement(
-        cluster,
-        tp=trial.tp,
-        cp=trial.cp,
-        pp=trial.pp,
-        dp=world // (trial.tp * trial.cp * trial.pp),
-        ep=trial.ep,
-        etp=trial.etp,
-        edp=world // (trial.etp * trial.ep * trial.pp),
     )

@@ -13,16 +13,17 @@ from projection.collectives.protocols import Cost
 def allreduce(num_bytes: float, group: Links) -> list[Cost]:
     """Every algorithm that applies to `group`."""
     costs = [_ring(num_bytes, group), _bruck(num_bytes, group)]
-    if _is_power_of_two(group.size) and _is_power_of_two(group.num_nodes):
+    even = group.fewest == group.most
+    if even and _is_power_of_two(group.size) and _is_power_of_two(group.num_nodes):
         costs.append(_hypercube(num_bytes, group))
     if group.num_nodes == 1:
         costs.append(_single_shot(num_bytes, group))
         if group.switch is not None:
             costs.append(_in_switch(num_bytes, group, group.switch))
-    elif group.ranks_per_node > 1:
+    elif group.most > 1:
         costs.append(_hierarchical(num_bytes, group))
     costs.append(_scatter_gather(gather.direct(num_bytes, group), num_bytes, group))
-    if group.num_nodes > 1 and group.ranks_per_node > 1:
+    if group.num_nodes > 1 and group.most > 1:
         costs.append(_scatter_gather(gather.hierarchical(num_bytes, group), num_bytes, group))
     return costs
 
@@ -49,14 +50,14 @@ def _ring(num_bytes: float, group: Links) -> Cost:
 
 def _hypercube(num_bytes: float, group: Links) -> Cost:
     """Recursive halving, then doubling: 2 log n pairwise steps (Rabenseifner, 2004)."""
-    inside = num_bytes * (1 - 1 / group.spread) / group.node_peer
-    per_nic = num_bytes / group.spread
+    inside = num_bytes * (1 - 1 / group.most) / group.node_peer
+    per_nic = num_bytes / group.most
     outside = per_nic * (1 - 1 / group.num_nodes) / group.inter
     far = log2(group.num_pods) if _is_power_of_two(group.num_pods) else group.num_pods - 1
     return Cost(
         "hypercube",
         2 * (inside + outside),
-        node_steps=2 * log2(group.spread),
+        node_steps=2 * log2(group.most),
         pod_steps=2 * max(0.0, log2(group.num_nodes) - far),
         cluster_steps=2 * far,
         reduce_us=_adds_us(num_bytes * (group.size - 1) / group.size, group),
@@ -65,7 +66,7 @@ def _hypercube(num_bytes: float, group: Links) -> Cost:
 
 def _bruck(num_bytes: float, group: Links) -> Cost:
     """The whole vector to a partner twice as far each step: log n steps, for short messages."""
-    node_steps = ceil(log2(group.spread))
+    node_steps = ceil(log2(group.most))
     steps = ceil(log2(group.num_nodes))
     far = min(steps, ceil(log2(group.num_pods)))
     wire = node_steps * num_bytes / group.node_peer + steps * num_bytes / group.inter
@@ -104,12 +105,12 @@ def _hierarchical(num_bytes: float, group: Links) -> Cost:
 
     The share crosses pods reduced by everything below: only its part of the pod's sum.
     """
-    share = num_bytes / group.spread
-    inside = 2 * num_bytes * (group.spread - 1) / group.spread / group.node
+    share = num_bytes / group.fewest
+    inside = group.inside_us(2 * num_bytes)
     per_pod = group.num_nodes / group.num_pods
     pod_us = 2 * share * (per_pod - 1) / per_pod / group.pod
     pods = group.num_pods
-    cluster_us = 2 * share / per_pod * (pods - 1) / pods / group.cluster
+    cluster_us = 2 * share / group.pod_shares * (pods - 1) / pods / group.cluster
     return Cost(
         "hierarchical",
         inside + pod_us + cluster_us,

@@ -1,6 +1,7 @@
 """All-to-all: each rank holds `num_bytes`, an equal part of them for every rank, itself included.
 
-Nothing is reduced on the way, so what leaves a node is (m - 1)/m of everything, whoever carries it;
+Nothing is reduced on the way, so what leaves one of m nodes is (m - 1)/m of everything its ranks
+hold, whoever carries it (more where it holds fewer ranks than others);
 algorithms differ in how many messages that takes and whether fabric and NICs work at once.
 """
 
@@ -13,7 +14,7 @@ def alltoall(num_bytes: float, group: Links) -> list[Cost]:
     if group.num_nodes == 1:
         return [_single_shot(num_bytes, group), _direct(num_bytes, group)]
     costs = [_direct(num_bytes, group)]
-    if group.ranks_per_node > 1:
+    if group.most > 1:
         costs += [_hierarchical(num_bytes, group), _pxn(num_bytes, group)]
     return costs
 
@@ -27,15 +28,15 @@ def _single_shot(num_bytes: float, group: Links) -> Cost:
 def _direct(num_bytes: float, group: Links) -> Cost:
     """A part to each peer in turn; parts for the node and for the network travel side by side."""
     part = num_bytes / group.size
-    inside = part * (group.spread - 1) / group.node
+    inside = part * (group.most - 1) / group.node
     if group.num_nodes == 1:
         return Cost("direct", inside, node_steps=group.size - 1)
-    remote = group.size - group.spread
+    remote = group.size - group.fewest
     far_share = _far_share(group)
     return Cost(
         "direct",
         max(inside, _outside_us(part * remote, group)),
-        node_steps=group.spread - 1,
+        node_steps=group.most - 1,
         pod_steps=remote * (1 - far_share),
         cluster_steps=remote * far_share,
     )
@@ -43,15 +44,15 @@ def _direct(num_bytes: float, group: Links) -> Cost:
 
 def _hierarchical(num_bytes: float, group: Links) -> Cost:
     """Sort by destination rail inside the node, then one message per remote node."""
-    inside = num_bytes * (group.spread - 1) / group.spread / group.node
-    outside = _outside_us(num_bytes * (group.num_nodes - 1) / group.num_nodes, group)
+    inside = group.inside_us(num_bytes)
+    outside = _outside_us(num_bytes * (group.node_shares - 1) / group.node_shares, group)
     return _per_node(group, "hierarchical", inside + outside)
 
 
 def _pxn(num_bytes: float, group: Links) -> Cost:
     """As hierarchical, the fabric forwarding while the NIC sends (NCCL PXN, DeepEP)."""
-    inside = num_bytes * (group.spread - 1) / group.spread / group.node
-    outside = _outside_us(num_bytes * (group.num_nodes - 1) / group.num_nodes, group)
+    inside = group.inside_us(num_bytes)
+    outside = _outside_us(num_bytes * (group.node_shares - 1) / group.node_shares, group)
     return _per_node(group, "pxn", max(inside, outside))
 
 
@@ -72,5 +73,4 @@ def _far_share(group: Links) -> float:
     """Of what leaves the node, the part that leaves the pod."""
     if group.num_pods == 1:
         return 0.0
-    nodes_per_pod = group.num_nodes / group.num_pods
-    return (group.num_nodes - nodes_per_pod) / (group.num_nodes - 1)
+    return (group.node_shares - group.pod_shares) / (group.node_shares - 1)

@@ -14,7 +14,7 @@ from projection.collectives.protocols import Cost
 def allgather(num_bytes: float, group: Links) -> list[Cost]:
     """Ring, one direct exchange, recursive doubling, and nodes first."""
     costs = [ring(num_bytes, group), direct(num_bytes, group), _bruck(num_bytes, group)]
-    if group.num_nodes > 1 and group.ranks_per_node > 1:
+    if group.num_nodes > 1 and group.most > 1:
         costs.append(hierarchical(num_bytes, group))
     return costs
 
@@ -28,15 +28,15 @@ def reduce_scatter(num_bytes: float, group: Links) -> list[Cost]:
 
 
 def ring(num_bytes: float, group: Links) -> Cost:
-    """n - 1 steps around a ring, as many rings as ranks on a node, each over its own NIC.
+    """n - 1 steps around a ring, as many rings as ranks on the emptiest node, a NIC for each.
 
     So every NIC carries its share of the vector, and the node's fabric what does not leave it.
     """
     share = num_bytes * (group.size - 1) / group.size
     if group.num_nodes == 1:
         return Cost("ring", share / group.node, node_steps=group.size - 1)
-    inside = share * (group.spread - 1) / group.spread / group.node
-    outside = share / group.spread / group.inter
+    inside = group.inside_us(share)
+    outside = share / group.fewest / group.inter
     pods = group.num_pods - 1
     return Cost(
         "ring",
@@ -51,10 +51,10 @@ def ring(num_bytes: float, group: Links) -> Cost:
 def direct(num_bytes: float, group: Links) -> Cost:
     """Every rank sends its part to every other: one step inside a node, a round per remote peer."""
     part = num_bytes / group.size
-    inside = part * (group.spread - 1) / group.node
+    inside = part * (group.most - 1) / group.node
     if group.num_nodes == 1:
         return Cost("direct", inside, node_steps=1)
-    remote = group.size - group.spread
+    remote = group.size - group.fewest
     outside = part * remote / group.inter
     near, far = _rounds(group, remote)
     return Cost("direct", max(inside, outside), 1, near, far)
@@ -62,21 +62,21 @@ def direct(num_bytes: float, group: Links) -> Cost:
 
 def _bruck(num_bytes: float, group: Links) -> Cost:
     """Doubling what is held each step: log n steps, pairwise (Bruck et al., 1997)."""
-    node_steps = ceil(log2(group.spread))
+    node_steps = ceil(log2(group.most))
     inter_steps = ceil(log2(group.num_nodes))
     part = num_bytes / group.size
     # Across nodes first, while the parts are small; then between the ranks of a node.
-    outside = part * (group.num_nodes - 1) / group.inter
-    inside = part * group.num_nodes * (group.spread - 1) / group.node_peer
+    outside = part * (group.node_shares - 1) / group.inter
+    inside = part * (group.size / group.most) * (group.most - 1) / group.node_peer
     near, far = _doublings(group, inter_steps)
     return Cost("bruck", outside + inside, node_steps, near, far)
 
 
 def hierarchical(num_bytes: float, group: Links) -> Cost:
     """Among ranks of equal place on their nodes, then inside each node."""
-    part = num_bytes / group.spread
-    outside = part * (group.num_nodes - 1) / group.num_nodes / group.inter
-    inside = num_bytes * (group.spread - 1) / group.spread / group.node
+    part = num_bytes / group.fewest
+    outside = part * (group.node_shares - 1) / group.node_shares / group.inter
+    inside = group.inside_us(num_bytes)
     near, far = _doublings(group, ceil(log2(group.num_nodes)))
     return Cost("hierarchical", outside + inside, 1, near, far)
 

@@ -13,30 +13,53 @@ BYTES_PER_US_PER_GB_PER_S = 1e3
 class Links:
     """Derated rates of one rank, in bytes per microsecond, and the shape of its group.
 
-    `spread` is the average number of ranks on each node the group touches.
+    Nodes may hold unequal numbers of its ranks. What leaves a node is then carried by the NICs of
+    the `fewest`, for which others wait: they have least to send with and most to receive.
     """
 
     size: int
-    ranks_per_node: int
     num_nodes: int
     num_pods: int
-    spread: float
+    most: int
+    """Ranks on the fullest node."""
+    fewest: int
+    """Ranks on the emptiest node it touches."""
+    fewest_in_pod: float
     node: float
-    """To all peers on the node at once."""
+    """To all peers on the fullest node at once."""
+    node_fewest: float
+    """The same on the emptiest."""
     node_peer: float
     """To one peer on the node: one link of a mesh, all of a switch port."""
     pod: float
     """Out of the node, to the same pod: the rank's share of the node's NICs."""
     cluster: float
-    """Out of the pod."""
+    """Out of the pod, by the same NICs: no faster than inside it."""
     flops_per_us: float
     switch: float | None = None
     """To the node's switch, which adds up what it is sent; None: it cannot."""
 
     @property
+    def node_shares(self) -> float:
+        """Parts the vector has when nodes hold a part each, all as few ranks as the emptiest."""
+        return self.size / self.fewest
+
+    @property
+    def pod_shares(self) -> float:
+        """Parts of `node_shares` in the emptiest pod."""
+        return min(self.fewest_in_pod / self.fewest, self.num_nodes / self.num_pods)
+
+    @property
     def inter(self) -> float:
         """Out of the node, at the rate of the slowest domain the group crosses."""
-        return min(self.pod, self.cluster) if self.num_pods > 1 else self.pod
+        return self.cluster if self.num_pods > 1 else self.pod
+
+    def inside_us(self, num_bytes: float) -> float:
+        """Each rank of a node sends all but its own part of `num_bytes` there: the slowest node."""
+        full = num_bytes * (self.most - 1) / self.most / self.node
+        if self.fewest == self.most:
+            return full
+        return max(full, num_bytes * (self.fewest - 1) / self.fewest / self.node_fewest)
 
 
 def links(
@@ -52,26 +75,32 @@ def links(
     """
     inside = (achievable.gather_link if gathers else None) or achievable.node_link
     derated = network.node_bw * inside * BYTES_PER_US_PER_GB_PER_S
-    node = peer = derated
+    most, fewest = group.ranks_per_node, group.fewest_per_node or group.ranks_per_node
+    node = node_fewest = peer = derated
     if network.node_topology == "mesh" and network.node_size > 1:
         peer = derated / (network.node_size - 1)
-        node = peer * max(1, min(group.ranks_per_node, network.node_size) - 1)
+        node = peer * max(1, min(most, network.node_size) - 1)
+        node_fewest = peer * max(1, min(fewest, network.node_size) - 1)
     switch = None
     if network.node_topology == "switch" and achievable.switch_reduction is not None:
         switch = network.node_bw * achievable.switch_reduction * BYTES_PER_US_PER_GB_PER_S
     nics = network.nics_per_node / network.node_size
     if not network.switch_topology:
         nics = min(1.0, nics)
+    pod = network.pod_bw * nics * achievable.pod_link * BYTES_PER_US_PER_GB_PER_S
+    cluster = network.cluster_bw * nics * achievable.cluster_link * BYTES_PER_US_PER_GB_PER_S
     return Links(
         size=group.size,
-        ranks_per_node=group.ranks_per_node,
         num_nodes=group.num_nodes,
         num_pods=group.num_pods,
-        spread=group.size / group.num_nodes,
+        most=most,
+        fewest=fewest,
+        fewest_in_pod=group.fewest_per_pod or group.size / group.num_pods,
         node=node,
+        node_fewest=node_fewest,
         node_peer=peer,
-        pod=network.pod_bw * nics * achievable.pod_link * BYTES_PER_US_PER_GB_PER_S,
-        cluster=network.cluster_bw * nics * achievable.cluster_link * BYTES_PER_US_PER_GB_PER_S,
+        pod=pod,
+        cluster=min(pod, cluster),
         flops_per_us=network.vector_flops * 1e-6,
         switch=switch,
     )

@@ -3,13 +3,13 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from projection.degrees import Degrees
+from projection.degrees import Degrees, placed, placed_sizes
 from projection.kernels import KernelModels
 from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
 from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
 from projection.operations import Collective
-from projection.placement import Group, Placement
+from projection.placement import Group, consecutive
 from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
 from projection.time.chunks import (
     ChunkTimes,
@@ -137,16 +137,10 @@ class TimeModel:
 
     def _models_for(self, trial: NormalTrial, degrees: Degrees) -> KernelModels:
         """Kernel models on the trial's rank placement."""
-        experts = (trial.ep, trial.etp, degrees.edp)
-        if not self._workload.architecture.is_moe:
-            experts = (trial.cp, trial.tp, degrees.dp)
-        key = (trial.tp, trial.cp, trial.pp, degrees.dp, *experts)
+        key = placed_sizes(trial, degrees, self._workload.architecture)
         found = self._placed.get(key)
         if found is None:
-            tp, cp, pp, dp, ep, etp, edp = key
-            placement = Placement(
-                self._cluster, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp
-            )
+            placement = placed(self._cluster, *key)
             found = self._models.with_placement(placement)
             remember(self._placed, key, found)
         return found
@@ -157,10 +151,8 @@ class TimeModel:
         target = trial.target_ep_size
         if target is None or target == trial.ep:
             return group
-        reach = trial.etp * target
         node, pod = models.placement.node_size, models.placement.pod_size
-        per_node = max(1, min(target, node // min(node, trial.etp)))
-        return Group(target, per_node, -(-reach // node) or 1, -(-reach // pod) or 1)
+        return consecutive(target, node, pod, stride=trial.etp)
 
     def _pipeline(
         self,

@@ -9,6 +9,7 @@ import pytest
 from projection.legality import derive_axes
 from tasks.inputs import resolve_pair
 from tests.end_to_end.files import write_inputs
+from tests.flows.command import ROOT
 from tests.flows.inline import Ended, refold_inline
 
 pytestmark = pytest.mark.whole
@@ -205,7 +206,21 @@ def test_placement_says_which_groups_span_nodes(refold: Run):
 def test_placement_of_sizes_that_do_not_tile_the_cluster_is_refused(refold: Run):
     done = refold("placement", *PAIR, "--set", "pp=3")
     assert done.code == 2
-    assert "must both be the 32 GPUs" in done.err
+    assert done.err == "refold: tp·cp·pp = 1·1·3 = 3 does not divide the 32 GPUs\n"
+
+
+def test_placement_of_a_dense_model_is_the_one_that_is_projected(refold: Run, tmp_path: Path):
+    """No experts lie in its way: pipelines inside data parallelism beside context parallelism."""
+    inner = (tmp_path / "cluster.yaml").read_text() + "\nplacement: tp-cp-ep-pp-dp\n"
+    (tmp_path / "inner.yaml").write_text(inner)
+    files = (ROOT / "examples/workloads/llama3.1_70B.yaml", "inner.yaml")
+    sizes = ("--set", "tp=4", "--set", "cp=2", "--set", "pp=2")
+    groups = json.loads(refold("placement", *files, *sizes, "--json").out)
+    assert set(groups) == {"tp", "cp", "dp", "pp"}
+    assert refold("check", *files, *sizes, "--json").code in (0, 1)
+    assert groups["pp"]["num_nodes"] == 2
+    done = refold("placement", *files, "--set", "ep=8")
+    assert (done.code, done.err) == (2, "refold: ep 8: a dense model has no experts to share out\n")
 
 
 def test_collective_puts_the_fastest_first(refold: Run):
@@ -237,6 +252,53 @@ def test_collective_refuses_hardware_it_cannot_place(refold: Run, options: tuple
     done = refold("collective", "allreduce", "1MB", "--gpus", 16, *options)
     assert done.code == 2
     assert done.err.startswith("refold: ")
+
+
+def test_collective_takes_the_rates_a_projection_would(refold: Run, tmp_path: Path):
+    """The cluster's calibration counts as its network does; so does none at all."""
+    size = ("allreduce", "256MB", "--gpus", 8, "--target-cluster")
+    target = "target_cluster: {name: t, num_nodes: 2, gpu_arch: h100-sxm, calibration: none}\n"
+    (tmp_path / "published.yaml").write_text(target)
+    (tmp_path / "fitted.yaml").write_text(target.replace(", calibration: none", ""))
+    published, fitted = (
+        refold("collective", *size, f"{name}.yaml") for name in ("published", "fitted")
+    )
+    assert "(published rates)" in " ".join(published.out.split())
+    assert "(calibrated)" in " ".join(fitted.out.split())
+    assert published.out != fitted.out
+
+
+def test_collective_knows_a_fabric_that_spans_boxes(refold: Run, tmp_path: Path):
+    rack = "target_cluster: {name: t, num_nodes: 18, gpus_per_node: 4, gpu_arch: gb200}\n"
+    (tmp_path / "rack.yaml").write_text(rack)
+    size = ("allreduce", "256MB", "--gpus", 8, "--json")
+    boxed = refold("collective", *size, "--target-cluster", "rack.yaml")
+    assert json.loads(boxed.out) == json.loads(refold("collective", *size, "--gpu", "gb200").out)
+
+
+def test_collective_fills_node_after_node(refold: Run):
+    table = refold("collective", "allreduce", "1MB", "--gpus", 12, "--gpu", "mi355x").out
+    assert "12 GPUs, 4 to 8 per node" in " ".join(table.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((40,), "--gpus 40 is more than the cluster's 32 GPUs hold"),
+        (
+            (8, "--per-node", 1),
+            "--gpus 8 with 1 on each node is more than the cluster's 32 GPUs hold",
+        ),
+        ((16, "--per-node", 16), "--per-node 16 is more than the 8 GPUs of a node"),
+    ],
+)
+def test_collective_has_no_more_gpus_than_the_cluster(
+    refold: Run, options: tuple[object, ...], reason: str
+):
+    done = refold(
+        "collective", "allreduce", "1MB", "--target-cluster", "cluster.yaml", "--gpus", *options
+    )
+    assert (done.code, done.err) == (2, f"refold: {reason}\n")
 
 
 @pytest.mark.parametrize(

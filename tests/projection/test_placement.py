@@ -1,4 +1,5 @@
 import time
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projection.operations import GroupName
-from projection.placement import SINGLE, Group, Placement
+from projection.placement import SINGLE, Group, Placement, consecutive
 from projection.profiles import gpu_profile, network_profile
 from schemas.cluster import Cluster
 from schemas.errors import UserError
@@ -73,6 +74,11 @@ def widest(groups: set[tuple[int, ...]], node: int, pod: int) -> tuple[int, int,
     return max(spread(ranks) for ranks in groups)
 
 
+def fewest(groups: set[tuple[int, ...]], domain: int) -> int:
+    """Fewest ranks that any of the groups has in a domain it touches."""
+    return min(min(Counter(rank // domain for rank in ranks).values()) for ranks in groups)
+
+
 SIZES = st.sampled_from([1, 2, 3, 4, 6])
 
 
@@ -113,6 +119,7 @@ def test_groups_are_those_of_the_rank_lists(
         world, 1, order, node_size=node, pod_size=node * pod_nodes, node_topology="switch"
     )
     placement = Placement(machine, tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, edp=edp)
+    node, pod = placement.node_size, placement.pod_size
     outer = [("pp", pp), ("dp", dp)] if pp_inner else [("dp", dp), ("pp", pp)]
     outer_experts = [("pp", pp), ("edp", edp)] if pp_inner else [("edp", edp), ("pp", pp)]
     dense = [("tp", tp), ("cp", cp), *outer]
@@ -121,9 +128,13 @@ def test_groups_are_those_of_the_rank_lists(
         sizes = experts if name in ("etp", "ep", "edp") else dense
         expected = groups_by_hand(sizes, {"dp", "cp"} if name == "dp" else {name}, world)
         assert {tuple(ranks) for ranks in placement.ranks(name)} == expected
-        pods, nodes, fewest = widest(expected, node, node * pod_nodes)
+        pods, nodes, most = widest(expected, node, pod)
         size = len(next(iter(expected)))
-        assert placement.group(name) == Group(size, -fewest, nodes, pods)
+        group = placement.group(name)
+        assert group[:4] == (size, -most, nodes, pods)
+        on_node, in_pod = fewest(expected, node), fewest(expected, pod)
+        assert group.fewest_per_node == (None if on_node * nodes == size else on_node)
+        assert group.fewest_per_pod == (None if in_pod * pods == size else in_pod)
 
 
 @given(
@@ -139,6 +150,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
     world = replica * dp * pp
     machine = cluster(world, 1, node_size=node, pod_size=2 * node, node_topology="switch")
     placement = Placement(machine, tp=replica, cp=1, pp=pp, dp=dp, ep=1, etp=1, edp=replica * dp)
+    node, pod = placement.node_size, placement.pod_size
     for low, high in product(range(pp), repeat=2):
         pairs = [
             (base + low * replica * dp, base + high * replica * dp) for base in range(replica * dp)
@@ -146,7 +158,7 @@ def test_pipeline_edges_cross_what_their_ranks_cross(
         expected = "node"
         if any(a // node != b // node for a, b in pairs):
             expected = "pod"
-        if any(a // (2 * node) != b // (2 * node) for a, b in pairs):
+        if any(a // pod != b // pod for a, b in pairs):
             expected = "cluster"
         assert domain_of(placement, low, high) == expected
 
@@ -183,6 +195,21 @@ def test_wrap_around_of_a_long_pipeline_crosses_pods() -> None:
     assert placement.p2p_group(15, 0).num_pods == 2
 
 
+def test_no_pod_cuts_a_node() -> None:
+    """Boxes of six in pods of 64 GPUs: ten whole boxes to a pod, so ranks 63 and 64 share one."""
+    placement = Placement(cluster(12, 6), tp=1, cp=1, pp=72, dp=1, ep=1, etp=1, edp=1)
+    assert placement.pod_size == 60
+    assert [domain_of(placement, s, s + 1) for s in (62, 63, 65)] == ["node", "node", "pod"]
+    assert domain_of(placement, 59, 60) == "cluster"
+
+
+def test_consecutive_ranks_fill_node_after_node() -> None:
+    assert consecutive(8, 8, 64) == Group(8, 8, 1, 1)
+    assert consecutive(12, 8, 64) == Group(12, 8, 2, 1, fewest_per_node=4)
+    assert consecutive(16, 8, 64, stride=4) == Group(16, 2, 8, 1)
+    assert consecutive(2, 8, 64, stride=16) == Group(2, 1, 2, 1)
+
+
 def test_rack_fabric_spans_boxes_and_a_mesh_does_not() -> None:
     rack = network_profile("gb200")
     boxes = cluster(18, 4).model_copy(update={"network": rack})
@@ -191,6 +218,18 @@ def test_rack_fabric_spans_boxes_and_a_mesh_does_not() -> None:
     )
     halves = Placement(cluster(4, 4), tp=8, cp=1, pp=1, dp=2, ep=1, etp=8, edp=2)
     assert halves.group("tp") == Group(8, 4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "size", "per_rack", "racks"),
+    [(18, 72, 72, 1), (2, 8, 8, 1), (36, 144, 72, 2), (32, 128, 64, 2), (128, 512, 64, 8)],
+)
+def test_a_job_takes_equal_parts_of_the_racks_it_needs(
+    boxes: int, size: int, per_rack: int, racks: int
+) -> None:
+    machine = cluster(boxes, 4).model_copy(update={"network": network_profile("gb200")})
+    placement = Placement(machine, tp=1, cp=1, pp=1, dp=size, ep=1, etp=1, edp=size)
+    assert placement.group("dp") == Group(size, per_rack, racks, 1)
 
 
 def test_groups_of_one_are_single() -> None:
@@ -230,4 +269,4 @@ def test_data_parallelism_over_a_hundred_thousand_gpus_is_counted_at_once() -> N
     placement = Placement(machine, tp=1, cp=1, pp=1, dp=100_000, ep=1, etp=1, edp=100_000)
     group = placement.group("dp")
     assert time.process_time() - started < 10
-    assert group == Group(size=100_000, ranks_per_node=8, num_nodes=12_500, num_pods=1389)
+    assert group == Group(100_000, 8, 12_500, 1389, fewest_per_pod=64)

@@ -1,12 +1,15 @@
+from collections import Counter
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projection.collectives import NOTHING, Collectives, candidates, price
 from projection.operations import CollectiveKind
-from projection.placement import Group
+from projection.placement import Group, Placement, consecutive
 from projection.profiles import achievable, gpu_profile, network_profile
-from schemas.cluster import Network
+from schemas.cluster import Cluster, Network
 
 KINDS: tuple[CollectiveKind, ...] = (
     "allreduce",
@@ -208,6 +211,91 @@ def test_hierarchy_beats_the_ring_across_slow_pods() -> None:
     slow = network.model_copy(update={"cluster_bw": 1.0})
     best = price("allreduce", GIB, group(128, 16, 2), slow, factors)
     assert best.algorithm == "hierarchical"
+
+
+def narrowest_us(kind: CollectiveKind, ranks: Sequence[int], domain: int, rate: float) -> float:
+    """Microseconds that 10^9 bytes take out of, or into, the domain with the fewest of `ranks`.
+
+    `rate`: of one rank's share of the domain's NICs, in bytes per microsecond. Whatever the
+    algorithm, the domain sends its sum and receives that of the others (all-reduce), lacks what
+    the others hold (all-gather; reduce-scatter the other way round), or holds what is theirs.
+    """
+    inside = Counter(rank // domain for rank in ranks).values()
+    if len(inside) == 1:
+        return 0.0
+    few, others = min(inside), (len(ranks) - min(inside)) / len(ranks)
+    crossing = {"allreduce": 1.0, "alltoall": few * others}.get(kind, others)
+    return 1e9 * crossing / (few * rate)
+
+
+@given(
+    kind=st.sampled_from(["allreduce", "allgather", "reduce_scatter", "alltoall"]),
+    sizes=st.tuples(*[st.sampled_from([1, 2, 3, 4, 5, 8, 12])] * 3, st.sampled_from([1, 2, 3, 4])),
+    node=st.sampled_from([3, 4, 6, 8]),
+    pod_nodes=st.sampled_from([1, 2, 3, 8]),
+    nics=st.sampled_from([1, 2, 8, 16]),
+    cluster_bw=st.sampled_from([5.0, 25.0, 50.0, 100.0]),
+    switched=st.booleans(),
+    name=st.sampled_from(["mi355x", "h100"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_group_beats_the_narrowest_link_it_must_cross(
+    kind: CollectiveKind,
+    sizes: tuple[int, int, int, int],
+    node: int,
+    pod_nodes: int,
+    nics: int,
+    cluster_bw: float,
+    switched: bool,
+    name: str,
+) -> None:
+    tp, cp, dp, pp = sizes
+    world = tp * cp * dp * pp
+    if world % node:
+        return
+    network = network_profile(name).model_copy(
+        update={
+            "node_size": node,
+            "pod_size": node * pod_nodes,
+            "nics_per_node": nics,
+            "cluster_bw": cluster_bw,
+            "switch_topology": switched,
+        }
+    )
+    machine = Cluster(
+        name="test",
+        num_nodes=world // node,
+        gpus_per_node=node,
+        gpu=gpu_profile(name),
+        network=network,
+        hbm_capacity_gb=80,
+        memory_safety_margin=0.1,
+    )
+    placement = Placement(machine, tp=tp, cp=cp, pp=pp, dp=dp, ep=cp * dp, etp=tp, edp=1)
+    factors = achievable(gpu_profile(name))
+    model = Collectives(network, factors)
+    share = nics / node if switched else min(1.0, nics / node)
+    pod = network.pod_bw * share * factors.pod_link * 1e3
+    cluster = min(pod, network.cluster_bw * share * factors.cluster_link * 1e3)
+    for group in ("tp", "cp", "dp"):
+        bound_us = max(
+            max(
+                narrowest_us(kind, ranks, node, pod),
+                narrowest_us(kind, ranks, node * pod_nodes, cluster),
+            )
+            for ranks in placement.ranks(group)
+        )
+        priced = model.price(kind, 1e9, placement.group(group))
+        assert priced.time_ms * 1e3 >= bound_us * (1 - 1e-9), (group, priced)
+
+
+def test_a_group_that_ends_in_the_middle_of_a_node_waits_for_it() -> None:
+    """Eight ranks on one node and four on the next: four NICs carry what four carry alone."""
+    network, factors = network_profile("mi355x"), achievable(MI355X)
+    uneven = price("allreduce", 4 * GIB, consecutive(12, 8, 64), network, factors).time_ms
+    even = price("allreduce", 4 * GIB, Group(12, 4, 3, 1), network, factors).time_ms
+    assert uneven > 0.7 * even
+    assert uneven > 4 * GIB / (4 * 50 * factors.pod_link) * 1e-6
 
 
 def test_alltoall_within_a_node_is_far_cheaper_than_across_nodes() -> None:
