@@ -104,12 +104,14 @@ class KernelModels:
 
     def collective_on(self, op: Collective, group: Group) -> Priced:
         """As `collective`, on a group the caller names."""
-        key = (op.kind, op.num_bytes, group)
+        key = (op.kind, op.num_bytes, group, op.forwarding)
         known = self._priced.get(key)
         if known is not None:
             return known
         assert self._collectives is not None
-        priced = self._collectives.price(op.kind, op.num_bytes, group)
+        forwarding = op.forwarding
+        crossing = None if forwarding is None else forwarding.crossing_bytes(group.num_nodes)
+        priced = self._collectives.price(op.kind, op.num_bytes, group, crossing)
         if len(self._priced) >= MEMO_LIMIT:
             self._priced.clear()
         self._priced[key] = priced

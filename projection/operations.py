@@ -4,6 +4,7 @@ Plain slotted dataclasses: they are built by the thousand in the inner loop.
 """
 
 from dataclasses import dataclass, field
+from math import comb
 from typing import Literal
 
 Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
@@ -53,6 +54,34 @@ class MemoryPass:
 
 
 @dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Tokens that cross to each node once and are handed on there, however many of its ranks they
+    are for: DeepEP's internode kernels (a token carries a bit per rank of the node it goes to).
+
+    `token_bytes`: every token of the sender once.
+    """
+
+    token_bytes: float
+    num_experts: int
+    topk: int
+
+    def crossing_bytes(self, num_nodes: int) -> float:
+        """Bytes that leave the sender's node when the experts lie on `num_nodes`."""
+        nodes = min(num_nodes, self.num_experts)
+        copies = distinct_ranks(self.num_experts, self.topk, nodes)
+        return self.token_bytes * copies * (nodes - 1) / nodes
+
+
+def distinct_ranks(num_experts: int, topk: int, ranks: int) -> float:
+    """Expected ranks that hold at least one of a token's `topk` experts, routing uniform.
+
+    ranks · (1 - C(E - E/ranks, k) / C(E, k)): a rank is missed when all k experts lie elsewhere.
+    """
+    elsewhere = num_experts - num_experts // ranks
+    return ranks * (1 - comb(elsewhere, topk) / comb(num_experts, topk))
+
+
+@dataclass(frozen=True, slots=True)
 class Collective:
     """One collective call; `num_bytes` is the full message per rank as its API counts it.
 
@@ -65,6 +94,8 @@ class Collective:
     num_bytes: float
     group: GroupName
     overlappable: bool = False
+    forwarding: Forwarding | None = None
+    """Of an all-to-all: how its tokens cross nodes; None: each copy by itself."""
 
 
 Operation = Gemm | AttentionCore | MemoryPass | Collective

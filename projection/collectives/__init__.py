@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from projection.collectives.allreduce import allreduce
-from projection.collectives.alltoall import alltoall
+from projection.collectives.alltoall import alltoall, forwarded
 from projection.collectives.gather import allgather, reduce_scatter
 from projection.collectives.links import Links, links
 from projection.collectives.p2p import sendrecv
@@ -67,10 +67,23 @@ class Collectives:
         ]
         return sorted(priced, key=lambda p: p.time_ms)
 
-    def price(self, kind: CollectiveKind, num_bytes: float, group: Group) -> Priced:
-        """The fastest of `candidates`."""
+    def price(
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        group: Group,
+        crossing_bytes: float | None = None,
+    ) -> Priced:
+        """The fastest of `candidates`.
+
+        `crossing_bytes`: of an all-to-all that forwards tokens inside nodes, what of a rank's
+        message leaves its node; forwarding is then one more way.
+        """
         best_us, best = inf, NOTHING
-        for cost in self._costs(kind, num_bytes, group):
+        costs = self._costs(kind, num_bytes, group)
+        if crossing_bytes is not None and costs and group.num_nodes > 1:
+            costs = [*costs, forwarded(num_bytes, crossing_bytes, self._of(kind, group))]
+        for cost in costs:
             for framing in self.framings:
                 us = time_us(cost, framing)
                 if us < best_us:
@@ -80,12 +93,16 @@ class Collectives:
     def _costs(self, kind: CollectiveKind, num_bytes: float, group: Group) -> list[Cost]:
         if group.size == 1 or num_bytes <= 0:
             return []
+        return _ALGORITHMS[kind](num_bytes, self._of(kind, group))
+
+    def _of(self, kind: CollectiveKind, group: Group) -> Links:
+        """The links of `group` as `kind` finds them."""
         gathers = kind in ("allgather", "reduce_scatter")
         known = self._links.get((group, gathers))
         if known is None:
             known = links(group, self._network, self._achievable, gathers=gathers)
             self._links[group, gathers] = known
-        return _ALGORITHMS[kind](num_bytes, known)
+        return known
 
 
 def candidates(

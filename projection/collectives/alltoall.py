@@ -56,6 +56,16 @@ def _pxn(num_bytes: float, group: Links) -> Cost:
     return _per_node(group, "pxn", max(inside, outside))
 
 
+def forwarded(num_bytes: float, crossing_bytes: float, group: Links) -> Cost:
+    """As PXN, a token crossing to a node once for all of its ranks there (DeepEP).
+
+    `crossing_bytes` of a rank's `num_bytes` leave its node; their copies are made by the receiver,
+    so the node's fabric carries as much as ever.
+    """
+    inside = group.inside_us(num_bytes)
+    return _per_node(group, "forwarded", max(inside, _outside_us(crossing_bytes, group)))
+
+
 def _per_node(group: Links, algorithm: str, wire_us: float) -> Cost:
     """Rounds of an exchange with one message per remote node, and a step inside the node."""
     rounds = group.num_nodes - 1

@@ -1,17 +1,18 @@
 """A mixture-of-experts block: router, dispatch, grouped experts, combine, shared expert."""
 
 from dataclasses import dataclass
-from math import comb
 
 from projection import parameters
 from projection.operations import (
     Collective,
+    Forwarding,
     Gemm,
     GroupName,
     MemoryPass,
     ModuleWork,
     Operation,
     SavedTensor,
+    distinct_ranks,
 )
 from projection.work.linear import (
     BF16_BYTES,
@@ -64,15 +65,6 @@ class Routing:
     def rows_per_expert(self) -> int:
         """Mean rows of a local expert."""
         return -(-self.rows // self.local_experts)
-
-
-def distinct_ranks(num_experts: int, topk: int, ranks: int) -> float:
-    """Expected ranks that hold at least one of a token's `topk` experts, routing uniform.
-
-    ranks · (1 - C(E - E/ranks, k) / C(E, k)): a rank is missed when all k experts lie elsewhere.
-    """
-    elsewhere = num_experts - num_experts // ranks
-    return ranks * (1 - comb(elsewhere, topk) / comb(num_experts, topk))
 
 
 def routing(architecture: Architecture, shape: WorkShape) -> Routing:
@@ -246,13 +238,16 @@ def _exchange(
         whole = row * routed.sent_tokens * shape.dispatch_ranks
         operations.append(_gathered("moe", "ep", whole, dispatches))
     elif shape.dispatch_ranks > 1:
-        copies = float(architecture.moe_router_topk)
+        topk = architecture.moe_router_topk
+        copies, forwarding = float(topk), None
+        tokens = row * routed.sent_tokens
         if deepep:
             experts = int(architecture.num_experts or 1)
             ranks = min(shape.dispatch_ranks, experts)
-            copies = min(copies, distinct_ranks(experts, architecture.moe_router_topk, ranks))
-        size = row * routed.sent_tokens * copies * shape.routed_load
-        operations.append(Collective(f"moe_{what}", "alltoall", size, "ep", deepep))
+            copies = min(copies, distinct_ranks(experts, topk, ranks))
+            forwarding = Forwarding(tokens * shape.routed_load, experts, topk)
+        size = tokens * copies * shape.routed_load
+        operations.append(Collective(f"moe_{what}", "alltoall", size, "ep", deepep, forwarding))
     if shape.etp > 1:
         rows = routed.unique_rows if deepep else routed.rows
         if gathers:

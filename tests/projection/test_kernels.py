@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,15 @@ from projection.gemm import gemm_model
 from projection.gemm.origami import OrigamiGemm, unavailable_reason
 from projection.gemm.tile import TileGemm
 from projection.kernels import KernelModels, gemm_factor
-from projection.operations import AttentionCore, Collective, Gemm, MemoryPass
-from projection.placement import Placement
+from projection.operations import (
+    AttentionCore,
+    Collective,
+    Forwarding,
+    Gemm,
+    MemoryPass,
+    distinct_ranks,
+)
+from projection.placement import Group, Placement
 from projection.profiles import achievable, at_clock, gpu_names, gpu_profile, network_profile
 from schemas.cluster import Cluster
 from schemas.gpu import GpuProfile
@@ -249,3 +257,31 @@ PARTICULAR = (
     "grouped_fp8",
     "grouped_fp8_backward",
 )
+
+
+def test_forwarded_tokens_cross_to_a_node_once() -> None:
+    """8 of 256 experts on two nodes: 6.5 of 16 ranks get a token, but one copy crosses."""
+    m = models("h100-sxm", 2, tp=1, ep=16)
+    tokens = 4096 * 7168 * 2.0
+    size = tokens * distinct_ranks(256, 8, 16)
+    forwarding = Forwarding(tokens, 256, 8)
+    assert forwarding.crossing_bytes(2) == pytest.approx(0.9965 * tokens, rel=0.001)
+    plain = m.collective(Collective("dispatch", "alltoall", size, "ep"))
+    once = m.collective(Collective("dispatch", "alltoall", size, "ep", forwarding=forwarding))
+    bound_ms = 0.9965 * tokens / (50 * m.achievable.pod_link) * 1e-6
+    assert once.algorithm == "forwarded"
+    assert bound_ms < once.time_ms < 1.15 * bound_ms
+    assert 3 < plain.time_ms / once.time_ms < 3.5
+
+
+def test_forwarding_changes_nothing_inside_a_node_or_with_a_rank_on_each() -> None:
+    tokens = 4096 * 7168 * 2.0
+    for nodes, ep in ((1, 8), (16, 16)):
+        m = models("h100-sxm", nodes, tp=8 if nodes > 1 else 1, ep=ep)
+        group = Group(ep, ep // nodes, nodes, 1)
+        size = tokens * distinct_ranks(256, 8, ep)
+        plain = Collective("dispatch", "alltoall", size, "ep")
+        once = replace(plain, forwarding=Forwarding(tokens, 256, 8))
+        assert m.collective_on(once, group).time_ms == pytest.approx(
+            m.collective_on(plain, group).time_ms
+        )

@@ -5,10 +5,17 @@ from dataclasses import replace
 import pytest
 
 from projection import parameters
-from projection.operations import AttentionCore, Collective, Gemm, LayerWork, SavedTensor
+from projection.operations import (
+    AttentionCore,
+    Collective,
+    Gemm,
+    LayerWork,
+    SavedTensor,
+    distinct_ranks,
+)
 from projection.parameters import Shards
 from projection.work.layer import EMBEDDING, OUTPUT, LayerKind, kind_of_layer, layer_work
-from projection.work.moe import distinct_ranks, exchange_bytes, routing
+from projection.work.moe import exchange_bytes, routing
 from projection.work.shape import Dispatcher, WorkShape
 from schemas.architecture import Architecture
 from tests.builders import deepseek_v3, llama_70b, mixtral_architecture
