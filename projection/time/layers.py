@@ -106,8 +106,8 @@ def layer_times(
     """Price `work`.
 
     Within a module a collective is exposed unless marked overlappable; then it hides behind that
-    module's GEMMs (tensor parallel: in backward also behind the weight gradient's, when that
-    follows at once) or its attention core (ring).
+    module's GEMMs (tensor parallel: in backward a reduction behind the weight gradient's, when
+    that follows at once) or its attention core (ring).
     """
     exposed: Exposed = {}
     spent: Spent = {}
@@ -197,7 +197,7 @@ def _module_cost(
     """
     operations = module.input_grad if direction else module.forward
     compute = _compute(operations, pricing, backward=direction == BACKWARD)
-    budget = compute.gemm + behind.gemm
+    windows = [compute.gemm, behind.gemm]
     times: dict[str, float] = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
     exposes = False
     for op in operations:
@@ -207,9 +207,7 @@ def _module_cost(
         priced = pricing.collective(op)
         alone = priced.time_ms
         if op.overlappable and op.group == "tp":
-            hidden = min(alone, budget)
-            budget -= hidden
-            alone -= hidden
+            alone = _hidden_behind(alone, windows, _windows_of(op, direction, shape))
         elif op.overlappable and op.group == "cp":
             alone = max(0.0, alone - compute.attention / shape.cp)
         place = (module.name, direction)
@@ -222,6 +220,28 @@ def _module_cost(
         return compute
     gemm, attention, elementwise, *_ = compute
     return Cost(gemm, attention, elementwise, 0.0, times["tp"], times["cp"], times["ep"])
+
+
+def _windows_of(op: Collective, direction: int, shape: WorkShape) -> tuple[int, ...]:
+    """Which GEMMs hide a tensor-parallel collective: the module's own (0), those that follow (1).
+
+    In backward the input is gathered again, for the weight gradient, behind the input gradient's
+    GEMM; the input gradient is reduced when that GEMM has made it, so behind the weight gradient's
+    (Megatron-Core, `LinearWithGradAccumulationAndAsyncCommunication`). Where GEMMs run in chunks
+    with their collectives (`tp_comm_overlap`), behind either.
+    """
+    if direction == FORWARD or shape.tp_comm_overlap:
+        return (0, 1)
+    return (0,) if op.kind == "allgather" else (1,)
+
+
+def _hidden_behind(time_ms: float, windows: list[float], usable: tuple[int, ...]) -> float:
+    """What is left of `time_ms` behind the `usable` windows, whose compute is then taken."""
+    for window in usable:
+        hidden = min(time_ms, windows[window])
+        windows[window] -= hidden
+        time_ms -= hidden
+    return time_ms
 
 
 def _hide_exchange(

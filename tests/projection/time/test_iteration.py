@@ -180,6 +180,18 @@ def test_tensor_parallel_collectives_are_exposed_and_overlap_hides_some() -> Non
     assert ms(project(overlapped, **ZERO_1, tp=8, gbs=64), "tp_comm") < exposed_ms
 
 
+def test_a_reduction_of_input_gradients_hides_only_behind_weight_gradients() -> None:
+    """A GEMM cannot hide the sum of what it makes: split off, weight gradients hide nothing."""
+    whole = llama_70b().model_copy(update={"sequence_parallel": False})
+    knobs = {**ZERO_1, "tp": 8, "pp": 2, "gbs": 64}
+    split = project(whole, pp_schedule="zero-bubble", **knobs).comm_breakdown
+    # Around the MLP forward and backward all-reduce the same bytes, and nothing hides forward's.
+    assert split["tp_mlp_allreduce"] / 2 == pytest.approx(split["tp_attention_allreduce"])
+    followed = project(whole, pp_schedule="1f1b", **knobs).comm_breakdown
+    assert followed["tp_attention_allreduce"] == pytest.approx(split["tp_attention_allreduce"])
+    assert followed["tp_qkv_allreduce"] < split["tp_qkv_allreduce"]
+
+
 def test_deepep_and_sync_free_stages_expose_less_and_less_of_the_exchange() -> None:
     on = cluster(4, calibration="none")
     plain = ms(project(mixtral_8x22b(), on), "ep_comm")
