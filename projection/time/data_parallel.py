@@ -10,7 +10,8 @@ the next step; the last (first) bucket has nothing left to hide behind.
 from dataclasses import dataclass
 
 from projection.kernels import KernelModels
-from projection.operations import Collective, CollectiveKind, GroupName, Parameters
+from projection.memory.rank import RankParameters
+from projection.operations import Collective, CollectiveKind, GroupName
 
 BUCKET_PARAMETERS = 40_000_000
 BUCKET_PARAMETERS_PER_RANK = 1_000_000
@@ -27,6 +28,9 @@ class DataParallel:
     gradient_bytes: float
     """Per parameter, on the wire."""
     weight_bytes: float
+    """Per gathered parameter; `linear_weight_bytes` of those of linear layers, which FP8 gathers
+    take in one byte. Embeddings, the output head and norms stay as they are."""
+    linear_weight_bytes: float
     experts_exchange_tokens: bool
     """Expert parallel all-to-alls run in backward, and bar the experts' gradients from hiding."""
 
@@ -81,19 +85,27 @@ class RankMessages:
 
 
 def rank_messages(
-    parameters: Parameters, settings: DataParallel, models: KernelModels
+    rank: RankParameters, settings: DataParallel, models: KernelModels
 ) -> RankMessages:
-    """Price the collectives of a rank that holds `parameters`."""
+    """Price the collectives of a rank that holds these parameters."""
     kind: CollectiveKind = "reduce_scatter" if settings.distributed_optimizer else "allreduce"
     gathers = settings.distributed_optimizer
-    dense, experts = parameters.dense, parameters.routed_experts
-    gradient, weight = settings.gradient_bytes, settings.weight_bytes
+    dense, experts = rank.parameters.dense, rank.parameters.routed_experts
+    gradient = settings.gradient_bytes
+    of_dense = _gathered_bytes(dense, rank.linear_dense, settings)
+    of_experts = _gathered_bytes(experts, rank.linear_experts, settings)
     return RankMessages(
         dense_reduce=_message(kind, dense, gradient, "dp", models),
         expert_reduce=_message(kind, experts, gradient, "edp", models),
-        dense_gather=_message("allgather", dense if gathers else 0, weight, "dp", models),
-        expert_gather=_message("allgather", experts if gathers else 0, weight, "edp", models),
+        dense_gather=_message("allgather", dense if gathers else 0, of_dense, "dp", models),
+        expert_gather=_message("allgather", experts if gathers else 0, of_experts, "edp", models),
     )
+
+
+def _gathered_bytes(count: float, linear: float, settings: DataParallel) -> float:
+    """Bytes of a gathered parameter, in the mean over `count`, of which `linear` are linear."""
+    share = linear / count if count else 0.0
+    return share * settings.linear_weight_bytes + (1 - share) * settings.weight_bytes
 
 
 def _message(

@@ -303,10 +303,11 @@ class TimeModel:
             settings.distributed_optimizer,
             settings.gradient_bytes,
             settings.weight_bytes,
+            settings.linear_weight_bytes,
         )
         found = self._dp_messages.get(key)
         if found is None:
-            found = tuple(rank_messages(rank.parameters, settings, models) for rank in ranks)
+            found = tuple(rank_messages(rank, settings, models) for rank in ranks)
             remember(self._dp_messages, key, found)
         return found
 
@@ -350,12 +351,14 @@ def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParall
     precision = workload.precision
     in_bf16 = precision.grad_reduce_in_bf16 or precision.main_grads_dtype == "bf16"
     fp8_gather = trial.fp8 != "none" and precision.fp8_param_gather
+    weight_bytes = float(DTYPE_BYTES[precision.params_dtype])
     return DataParallel(
         distributed_optimizer=trial.use_distributed_optimizer,
         overlap_grad_reduce=trial.overlap_grad_reduce,
         overlap_param_gather=trial.overlap_param_gather,
         gradient_bytes=2.0 if in_bf16 else 4.0,
-        weight_bytes=1.0 if fp8_gather else float(DTYPE_BYTES[precision.params_dtype]),
+        weight_bytes=weight_bytes,
+        linear_weight_bytes=1.0 if fp8_gather else weight_bytes,
         experts_exchange_tokens=trial.ep > 1,
     )
 

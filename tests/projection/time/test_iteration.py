@@ -10,7 +10,7 @@ from projection.time.fsdp import exposed
 from schemas.cluster import Cluster, MoeImbalance
 from schemas.evaluation import Evaluation, SignatureHashes
 from schemas.search import SearchSpec
-from schemas.workload import Workload
+from schemas.workload import Precision, Workload
 from tests.builders import (
     cluster,
     deepseek_v3,
@@ -18,6 +18,7 @@ from tests.builders import (
     mixtral_8x22b,
     small_dense,
 )
+from tests.projection.memory.reports import parameters_of
 
 SIGNATURE = SignatureHashes(model="0" * 16, cluster="0" * 16, stack="0" * 16)
 TILE = SearchSpec(gemm_backend="tile")
@@ -276,6 +277,18 @@ def test_all_reduce_costs_more_than_its_scatter_and_the_gather_is_charged_apart(
     assert ms(sharded, "dp_param_gather") > 0
     assert ms(plain, "dp_param_gather") == 0
     assert ms(plain, "optimizer") > 4 * ms(sharded, "optimizer")
+
+
+def test_an_fp8_gather_takes_linear_weights_alone_in_one_byte() -> None:
+    """The embedding, the output head and the norms stay in two."""
+    knobs = {**ZERO_1, "tp": 8, "pp": 1, "gbs": 64, "fp8": "hybrid", "overlap_param_gather": False}
+    narrow = llama_70b().model_copy(update={"precision": Precision(fp8_param_gather=True)})
+    in_two = ms(project(llama_70b(), cluster(16), **knobs), "dp_param_gather")
+    in_one = ms(project(narrow, cluster(16), **knobs), "dp_param_gather")
+    [rank] = parameters_of(llama_70b(), 16, **{**knobs, "vpp": 1})
+    linear = rank.linear_dense / rank.parameters.dense
+    assert linear < 0.98
+    assert in_one == pytest.approx(in_two * (2 - linear) / 2, rel=0.01)
 
 
 def test_expert_gradients_cannot_hide_behind_a_backward_full_of_exchanges() -> None:
