@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from projection.degrees import Degrees
 from projection.kernels import KernelModels
@@ -68,6 +69,10 @@ class _Pipeline:
     comm_algorithms: dict[str, str]
 
 
+CHUNK_LIMIT: Final = 32_768
+"""Priced chunks that all views together hold before they are dropped: some 60 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class _View:
     """Layers and chunks of one shape, recompute setting and placement, priced when first asked."""
@@ -95,6 +100,7 @@ class TimeModel:
         self._placed: dict[tuple[int, ...], KernelModels] = {}
         self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
         self._views: dict[tuple[Hashable, ...], _View] = {}
+        self._chunks_in_views = 0
         self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
         self._steps: dict[tuple[Hashable, ...], float] = {}
         self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
@@ -202,6 +208,7 @@ class TimeModel:
             if found is None:
                 found = chunk_times(plan, times_of, fsdp_of, splits=splits)
                 known[plan] = found
+                self._count_chunk()
             return found
 
         chunks = tuple(tuple(map(times_of_chunk, row)) for row in plans)
@@ -234,6 +241,13 @@ class TimeModel:
 
             found = remember(self._views, key, _View(times_of, {}))
         return found
+
+    def _count_chunk(self) -> None:
+        """Drop all views when they hold too many chunks: a memo of memos bounds only the outer."""
+        self._chunks_in_views += 1
+        if self._chunks_in_views > CHUNK_LIMIT:
+            self._views.clear()
+            self._chunks_in_views = 0
 
     def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
         """The groups whose collectives a layer performs; experts' last."""
