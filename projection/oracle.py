@@ -96,8 +96,8 @@ class Oracle:
     def largest_imbalance(self, trial: NormalTrial) -> float | None:
         """The largest expert load of the busiest rank over the mean with which `trial` still fits.
 
-        At most `most_uneven`, where all tokens go to one rank. None where there is none: no experts to share
-        out, an impossible trial, or one that does not fit even when balanced.
+        At most `most_uneven`. None where there is none: no experts to share out, an impossible
+        trial, or one that does not fit even when balanced.
         """
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if self._imbalance(trial) is None or isinstance(sizes, Impossible):

@@ -8,7 +8,7 @@ from projection.degrees import Degrees
 from projection.kernels import KernelModels
 from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
-from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
+from projection.memory.regime import DTYPE_BYTES, Sharding, bytes_per_parameter
 from projection.operations import Collective
 from projection.placement import Group, Placement
 from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
@@ -34,6 +34,7 @@ from projection.time.iteration import (
     pipeline_times,
 )
 from projection.time.layers import LayerPricing, LayerTimes, layer_times
+from projection.time.muon import matrices_of, orthogonalisation_ms
 from projection.time.optimizer import optimizer_step_ms
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.chunk import ChunkPlan
@@ -355,9 +356,31 @@ class TimeModel:
         if found is None:
             regime = bytes_per_parameter(self._workload.precision)
             ranks = self._memory.parameters(trial, shape)
-            found = max(optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks)
+            steps = [optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks]
+            if self._workload.precision.optimizer == "muon":
+                rows = self._catalog.plans(trial)
+                more = [self._orthogonalisation(row, shape, sharding, models) for row in rows]
+                steps = [step + extra for step, extra in zip(steps, more, strict=True)]
+            found = max(steps)
             remember(self._steps, key, found)
         return found
+
+    def _orthogonalisation(
+        self,
+        row: tuple[ChunkPlan, ...],
+        shape: WorkShape,
+        sharding: Sharding,
+        models: KernelModels,
+    ) -> float:
+        """Muon's Newton-Schulz iterations over the layers of one rank, in ms."""
+        catalog = self._catalog
+        matrices = [
+            group
+            for plan in row
+            for entry in plan.counts
+            for group in matrices_of(catalog.work(catalog.key(entry.kind, shape)), entry.count)
+        ]
+        return orthogonalisation_ms(matrices, sharding, models)
 
 
 def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:
