@@ -84,12 +84,22 @@ def mean_visible_keys(op: AttentionCore) -> float:
     return window - window * (window - 1) / (2 * keys)
 
 
+def reached_keys(op: AttentionCore) -> int:
+    """Keys that any query of `op` attends to: all, but for a share under a window.
+
+    Each of a share's two chunks of queries reaches a window back.
+    """
+    if not op.causal or op.window is None or op.window >= op.seq_kv:
+        return op.seq_kv
+    return min(op.seq_kv, op.seq_q + 2 * (op.window - 1))
+
+
 def attention_forward_ms(op: AttentionCore, gpu: GpuProfile) -> float:
     """Milliseconds of the forward kernel, before `Achievable.attention`."""
     tiling = _forward_tiling(gpu, op.d_qk, op.d_v)
     cycles = _schedule(op, gpu, tiling, op.seq_q, op.seq_kv)
     queries = op.batch * op.heads * op.seq_q
-    keys = op.batch * op.kv_heads * op.seq_kv
+    keys = op.batch * op.kv_heads * reached_keys(op)
     traffic = (queries + keys) * (op.d_qk + op.d_v) * _BF16_BYTES + queries * _FP32_BYTES
     return _at_least_hbm(cycles, traffic, gpu)
 
@@ -103,7 +113,7 @@ def attention_backward_ms(op: AttentionCore, gpu: GpuProfile) -> float:
     tiling = _backward_tiling(gpu, op.d_qk, op.d_v)
     cycles = _schedule(op, gpu, tiling, op.seq_kv, op.seq_q)
     queries = op.batch * op.heads * op.seq_q
-    keys = op.batch * op.kv_heads * op.seq_kv
+    keys = op.batch * op.kv_heads * reached_keys(op)
     operands = queries * (op.d_qk + 2 * op.d_v) + keys * (op.d_qk + op.d_v)
     gradients = queries * op.d_qk + keys * (op.d_qk + op.d_v)
     main = (operands + gradients) * _BF16_BYTES + queries * op.d_qk * _FP32_BYTES
@@ -127,13 +137,14 @@ def _schedule(
     unless one tile alone outlasts the average load (Graham's list scheduling bound).
     """
     tiles_per_head = -(-stationary // tiling.rows)
+    worked_on = min(tiles_per_head, -(-reached_keys(op) // tiling.rows))
     heads = op.batch * op.heads
     total_steps, longest_steps = _steps(op, tiling, tiles_per_head, streaming)
     longest = longest_steps * tiling.step_cycles + tiling.end_cycles
     if not op.causal:
         waves = -(-heads * tiles_per_head // gpu.compute_units)
         return waves * longest
-    total = heads * (total_steps * tiling.step_cycles + tiles_per_head * tiling.end_cycles)
+    total = heads * (total_steps * tiling.step_cycles + worked_on * tiling.end_cycles)
     return max(longest, total / gpu.compute_units)
 
 
@@ -145,9 +156,36 @@ def _steps(op: AttentionCore, tiling: _Tiling, tiles: int, streaming: int) -> tu
         if op.window is not None:
             full = min(full, _window_steps(op.window, tiling, band))
         return tiles * full, full
-    # Tile i of n sees a share i/n of the keys; the tiles on the diagonal count whole.
+    windowed = op.window is not None and op.window < op.seq_kv
+    if op.seq_q < op.seq_kv and (windowed or tiles == 1):
+        return _share_steps(op, tiling, tiles, full)
+    return _causal_steps(op.window, tiling, tiles, full, band)
+
+
+def _share_steps(
+    op: AttentionCore, tiling: _Tiling, tiles: int, full: float
+) -> tuple[float, float]:
+    """Steps of a context-parallel share whose tiles are no sample of the whole sequence's.
+
+    Of one tile of queries, or under a window, where a key meets few of the share's queries: the
+    share has of the whole sequence's steps what it has of the queries (`mean_visible_keys`).
+    """
+    whole_tiles = -(-op.seq_kv // tiling.rows)
+    whole_full = float(-(-op.seq_kv // tiling.columns))
+    band = max(1.0, tiling.rows / tiling.columns)
+    total, longest = _causal_steps(op.window, tiling, whole_tiles, whole_full, band)
+    return total * tiles / whole_tiles * full / whole_full, min(full, longest)
+
+
+def _causal_steps(
+    window: int | None, tiling: _Tiling, tiles: int, full: float, band: float
+) -> tuple[float, float]:
+    """Steps of `tiles` that see from the diagonal alone up to `full` steps, and of the longest.
+
+    Tile i of n sees a share i/n of the keys; the tiles on the diagonal count whole.
+    """
     rise = max(0.0, full - band) / max(1, tiles - 1)
-    limit = full if op.window is None else min(full, _window_steps(op.window, tiling, band))
+    limit = full if window is None else min(full, _window_steps(window, tiling, band))
     first = min(band, limit)
     if rise == 0:
         return tiles * first, first

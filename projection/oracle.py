@@ -28,6 +28,7 @@ from projection.schedules import PipelineSchedule, Timeline, build
 from projection.time.flops import model_flops_per_sequence
 from projection.time.model import TimeModel, TimeReport
 from projection.work.catalog import Catalog
+from projection.work.imbalance import most_uneven
 from projection.zero_delta import idle_recompute, trial_warnings, zero_delta_reasons
 from schemas.cluster import Cluster
 from schemas.errors import ScheduleError, UserError, WorkloadError
@@ -95,8 +96,8 @@ class Oracle:
     def largest_imbalance(self, trial: NormalTrial) -> float | None:
         """The largest expert load of the busiest rank over the mean with which `trial` still fits.
 
-        At most ep, where all tokens go to one rank. None where there is none: no experts to share
-        out, an impossible trial, or one that does not fit even when balanced.
+        At most `most_uneven`. None where there is none: no experts to share out, an impossible
+        trial, or one that does not fit even when balanced.
         """
         sizes = degrees(trial, self.cluster, self.workload.architecture, self.workload.seq_length)
         if self._imbalance(trial) is None or isinstance(sizes, Impossible):
@@ -108,7 +109,7 @@ class Oracle:
             peak = self._memory.report(trial, sizes, schedule, imbalance).peak
             return self.cluster.cap_gb - peak.total_gb
 
-        return largest_that_fits(spare, float(trial.ep))
+        return largest_that_fits(spare, most_uneven(self.workload.architecture, trial.ep))
 
     def explain(self, trial: NormalTrial) -> MemoryExplanation:
         """The memory of `trial` line by line, in regime config.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 
 from projection.degrees import Degrees
-from projection.memo import remember
+from projection.memo import LARGE_LIMIT, remember
 from projection.memory.layers import LayerMemory, layer_memory
 from projection.memory.live import LiveMemory, live_memory
 from projection.memory.overheads import communicators
@@ -86,7 +86,7 @@ class MemoryModel:
                 zip(self.parameters(trial, shape), self.chunk_rows(trial, shape), strict=True)
             )
             found = memory_report(ranks, schedule, context)
-            remember(self._reports, key, found)
+            remember(self._reports, key, found, LARGE_LIMIT)
         return found
 
     def live(self, trial: NormalTrial, degrees: Degrees, schedule: PipelineSchedule) -> LiveMemory:

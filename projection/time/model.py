@@ -2,12 +2,13 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from projection.degrees import Degrees, placed, placed_sizes
 from projection.kernels import KernelModels
 from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
-from projection.memory.regime import DTYPE_BYTES, bytes_per_parameter
+from projection.memory.regime import DTYPE_BYTES, Sharding, bytes_per_parameter
 from projection.operations import Collective
 from projection.placement import Group, consecutive
 from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
@@ -33,6 +34,7 @@ from projection.time.iteration import (
     pipeline_times,
 )
 from projection.time.layers import LayerPricing, LayerTimes, layer_times
+from projection.time.muon import matrices_of, orthogonalisation_ms
 from projection.time.optimizer import optimizer_step_ms
 from projection.work.catalog import Catalog, LayerKey, recompute_key, stage_key
 from projection.work.chunk import ChunkPlan
@@ -68,6 +70,10 @@ class _Pipeline:
     comm_algorithms: dict[str, str]
 
 
+CHUNK_LIMIT: Final = 32_768
+"""Priced chunks that all views together hold before they are dropped: some 60 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class _View:
     """Layers and chunks of one shape, recompute setting and placement, priced when first asked."""
@@ -95,6 +101,7 @@ class TimeModel:
         self._placed: dict[tuple[int, ...], KernelModels] = {}
         self._layers: dict[tuple[Hashable, ...], LayerTimes] = {}
         self._views: dict[tuple[Hashable, ...], _View] = {}
+        self._chunks_in_views = 0
         self._pipelines: dict[tuple[Hashable, ...], _Pipeline] = {}
         self._steps: dict[tuple[Hashable, ...], float] = {}
         self._dp_messages: dict[tuple[Hashable, ...], tuple[RankMessages, ...]] = {}
@@ -201,6 +208,7 @@ class TimeModel:
             if found is None:
                 found = chunk_times(plan, times_of, fsdp_of, splits=splits)
                 known[plan] = found
+                self._count_chunk()
             return found
 
         chunks = tuple(tuple(map(times_of_chunk, row)) for row in plans)
@@ -233,6 +241,13 @@ class TimeModel:
 
             found = remember(self._views, key, _View(times_of, {}))
         return found
+
+    def _count_chunk(self) -> None:
+        """Drop all views when they hold too many chunks: a memo of memos bounds only the outer."""
+        self._chunks_in_views += 1
+        if self._chunks_in_views > CHUNK_LIMIT:
+            self._views.clear()
+            self._chunks_in_views = 0
 
     def _groups(self, pricing: LayerPricing) -> tuple[Group, ...]:
         """The groups whose collectives a layer performs; experts' last."""
@@ -341,9 +356,31 @@ class TimeModel:
         if found is None:
             regime = bytes_per_parameter(self._workload.precision)
             ranks = self._memory.parameters(trial, shape)
-            found = max(optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks)
+            steps = [optimizer_step_ms(rank, regime, sharding, copies, models) for rank in ranks]
+            if self._workload.precision.optimizer == "muon":
+                rows = self._catalog.plans(trial)
+                more = [self._orthogonalisation(row, shape, sharding, models) for row in rows]
+                steps = [step + extra for step, extra in zip(steps, more, strict=True)]
+            found = max(steps)
             remember(self._steps, key, found)
         return found
+
+    def _orthogonalisation(
+        self,
+        row: tuple[ChunkPlan, ...],
+        shape: WorkShape,
+        sharding: Sharding,
+        models: KernelModels,
+    ) -> float:
+        """Muon's Newton-Schulz iterations over the layers of one rank, in ms."""
+        catalog = self._catalog
+        matrices = [
+            group
+            for plan in row
+            for entry in plan.counts
+            for group in matrices_of(catalog.work(catalog.key(entry.kind, shape)), entry.count)
+        ]
+        return orthogonalisation_ms(matrices, sharding, models)
 
 
 def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:

@@ -24,7 +24,7 @@ def optimizer_step_ms(
     fp8_copies: float,
     models: KernelModels,
 ) -> float:
-    """The step of one GPU in ms: its share of the states, its gradient buffer, its FP8 weights.
+    """The step's passes on one GPU in ms: its states, its gradient buffer, its FP8 weights.
 
     Owned parameters are divided by the group that shards their states. Streaming passes beside the
     step itself: the gradient norm reads the owned gradients, the gradient buffer is zeroed whole

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from projection.memo import remember
+from projection.memo import LARGE_LIMIT, remember
 from projection.operations import LayerWork
 from projection.stages import StageMap, stage_map
 from projection.work.chunk import ChunkPlan, chunk_plan
@@ -41,7 +41,7 @@ class Catalog:
         if found is None:
             kind, shape = key
             found = layer_work(self.architecture, shape, kind)
-            remember(self._work, key, found)
+            remember(self._work, key, found, LARGE_LIMIT)
         return found
 
     def stages(self, trial: NormalTrial) -> StageMap:

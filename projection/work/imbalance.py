@@ -10,6 +10,7 @@ outside it is held.
 from itertools import pairwise
 from math import log2
 
+from schemas.architecture import Architecture
 from schemas.cluster import Cluster, MoeImbalance
 from schemas.workload import Workload
 
@@ -17,6 +18,17 @@ MEASURED = ((8, 2.13, 1.12), (16, 1.58, 1.08), (32, 1.38, 1.05))
 """(experts per rank, per-layer imbalance, pooled imbalance)."""
 
 BALANCED = MoeImbalance()
+
+
+def most_uneven(architecture: Architecture, ep: int) -> float:
+    """The largest imbalance there can be: every token sends all the copies it can to one rank.
+
+    A token's top-k experts are distinct, so a rank of E / ep experts gets at most that many of the
+    copies: ep · min(E / ep, k) / k. It is 1 where every token goes to every expert.
+    """
+    copies = architecture.moe_router_topk
+    local = int(architecture.num_experts or 1) / ep
+    return ep * min(local, copies) / copies
 
 
 def moe_imbalance(workload: Workload, cluster: Cluster, ep: int) -> MoeImbalance:
@@ -30,10 +42,14 @@ def moe_imbalance(workload: Workload, cluster: Cluster, ep: int) -> MoeImbalance
         return BALANCED
     if workload.force_load_balancing:
         return BALANCED
-    if cluster.moe_imbalance is not None:
-        return cluster.moe_imbalance
-    per_rank = experts / ep
-    return MoeImbalance(layer=_interpolate(per_rank, 1), pooled=_interpolate(per_rank, 2))
+    ratios = cluster.moe_imbalance
+    if ratios is None:
+        per_rank = experts / ep
+        ratios = MoeImbalance(layer=_interpolate(per_rank, 1), pooled=_interpolate(per_rank, 2))
+    most = most_uneven(workload.architecture, ep)
+    if max(ratios.layer, ratios.pooled) <= most:
+        return ratios
+    return MoeImbalance(layer=min(ratios.layer, most), pooled=min(ratios.pooled, most))
 
 
 def _interpolate(per_rank: float, column: int) -> float:

@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,3 +200,33 @@ def test_a_mask_never_costs_more_and_the_model_never_beats_the_peak(
         assert time_ms <= model(full, gpu) * (1 + 1e-9)
         flops = attention_flops(op, direction)  # type: ignore[arg-type]
         assert flops / time_ms * 1e-9 < gpu.bf16_tflops
+
+
+def test_a_share_under_a_window_is_its_part_of_the_whole_in_both_directions() -> None:
+    """Of the keys, a share's queries meet few: most tiles of keys have nothing to do."""
+    for name, cp, window in product(("mi355x", "h100"), (2, 4, 8), (1024, 4096)):
+        gpu = gpu_profile(name)
+        whole = core(131072, window=window)
+        share = core(131072, seq_q=131072 // cp, window=window)
+        for model in (attention_forward_ms, attention_backward_ms):
+            assert model(share, gpu) * cp == pytest.approx(model(whole, gpu), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi355x", "h100", "a100", "b200"])
+def test_a_share_however_small_never_beats_the_peak(name: str) -> None:
+    """Also of one tile of queries, which is no diagonal tile but sees half of all keys."""
+    gpu = gpu_profile(name)
+    sizes = product((512, 4096, 32768), (2, 8, 16, 32, 64), (64, 128, 256), (None, 1, 128, 4096))
+    for seq, cp, d, window in sizes:
+        op = core(seq, d, batch=8, heads=128, kv_heads=8, seq_q=seq // cp, window=window)
+        assert attention_tflops(op, gpu, "forward") < gpu.bf16_tflops, op
+        assert attention_tflops(op, gpu, "backward") < gpu.bf16_tflops, op
+
+
+def test_dividing_one_tile_of_queries_saves_nothing_more() -> None:
+    """A tile is worked on whole, whatever part of it is queries."""
+    gpu = gpu_profile("mi355x")
+    one, part = (core(4096, seq_q=rows, heads=1024, kv_heads=8) for rows in (256, 64))
+    assert attention_forward_ms(part, gpu) == pytest.approx(attention_forward_ms(one, gpu))
+    four = core(4096, seq_q=1024, heads=1024, kv_heads=8)
+    assert attention_forward_ms(four, gpu) == pytest.approx(4 * attention_forward_ms(one, gpu))

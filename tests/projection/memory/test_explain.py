@@ -112,7 +112,8 @@ def test_there_is_no_imbalance_without_experts_or_without_room() -> None:
     small = mixtral_8x22b(
         mbs=1, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1
     )
-    assert oracle(small).largest_imbalance(small.baseline) == 8.0
+    # One expert per rank gets one of a token's two copies at most: half of all, of a mean of 1/8.
+    assert oracle(small).largest_imbalance(small.baseline) == 4.0
 
 
 @pytest.mark.parametrize(
