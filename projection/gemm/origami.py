@@ -24,6 +24,7 @@ from schemas.gpu import GpuProfile
 _ARCHS: Final = ("gfx942", "gfx950")
 _TILE_EDGES: Final = (32, 64, 128, 192, 256)
 _K_BYTES: Final = (64, 128, 256)
+_PADDED_TO: Final = (128, 256)
 _REGISTER_FILE_BYTES: Final = 512 * 1024
 """Vector registers of a CU (CDNA3 white paper)."""
 _NON_TEMPORAL: Final = 4
@@ -83,7 +84,9 @@ class OrigamiGemm:
 
         Origami's own batch dimension, but never longer than the GEMMs one after another: its time
         per GEMM is not monotonic in the batch (on MI355X eight of 4096 x 4096 x 7168 take 1.3
-        times as long each as one alone, and 16 of them less again).
+        times as long each as one alone, and 16 of them less again). Nor longer than the GEMM padded
+        with zeros to whole tiles, which anybody may run instead: uneven numbers of an expert's rows
+        would cost up to 4.5 times as much.
         """
         key = (m, n, k, batch, dtype, layout)
         known = self._memo.get(key)
@@ -97,6 +100,11 @@ class OrigamiGemm:
         if batch > 1:
             alone = self.time_ms(m, n, k, dtype=dtype, layout=layout)
             time_ms = min(time_ms, batch * alone)
+        for edge in _PADDED_TO:
+            padded = tuple(-(-side // edge) * edge for side in (m, n, k))
+            if padded != (m, n, k):
+                whole = self.time_ms(*padded, batch=batch, dtype=dtype, layout=layout)
+                time_ms = min(time_ms, whole)
         if len(self._memo) >= MEMO_LIMIT:
             self._memo.clear()
         self._memo[key] = time_ms

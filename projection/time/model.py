@@ -350,7 +350,8 @@ class TimeModel:
     ) -> float:
         """The slowest rank's step: all wait for the gradient norm."""
         sharding = sharding_of(trial, degrees)
-        copies = fp8_weights(trial, self._workload).copies
+        # Weights that FSDP gathers are cast in the layers, after every gather.
+        copies = 0.0 if sharding.shards_weights else fp8_weights(trial, self._workload).copies
         key = (self._memory.parameters_key(trial, shape), sharding, copies)
         found = self._steps.get(key)
         if found is None:

@@ -43,9 +43,11 @@ def forward(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
 
 
 def input_grad(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
-    """The gradient's cast (FP8), then dX = dY W."""
+    """The gradient's cast (FP8), and that of weights gathered once more, then dX = dY W."""
     dims = linear.rows, linear.inputs, linear.outputs
     cast = _cast(linear, linear.outputs, "grad", shape)
+    if shape.grad_accumulation == "sharded":
+        cast += _weight_cast(linear, shape)
     return cast + _gemms(linear, f"{linear.name}_dgrad", dims, "NN")
 
 
@@ -81,12 +83,17 @@ def _gemms(
 
 
 def _weight_cast(linear: Linear, shape: WorkShape) -> tuple[Operation, ...]:
-    """Quantisation of experts' weights in every forward pass.
+    """Quantisation of weights whose FP8 copies are not kept.
 
-    Dense layers keep the FP8 copies that the optimizer step leaves; Primus-Turbo's grouped kernels
-    (sync-free stage 2 and up) are handed bf16 weights and quantise them anew.
+    Layers keep the copies that the optimizer step leaves, with two exceptions: weights that FSDP
+    gathers are bf16, and cast after every gather; Primus-Turbo's grouped kernels (sync-free stage 2
+    and up) are handed bf16 weights and quantise them in every forward pass.
     """
-    if linear.dtype != "fp8" or not (linear.experts and shape.sync_free_stage >= 2):
+    if linear.dtype != "fp8":
+        return ()
+    if shape.grad_accumulation == "sharded":
+        return (_pass_over(linear, linear.weights, "weight", shape),)
+    if not (linear.experts and shape.sync_free_stage >= 2):
         return ()
     reads = 2 * BF16_BYTES
     return (MemoryPass(f"{linear.name}_weight_cast", linear.weights * float(reads + 1), 2),)
@@ -96,10 +103,14 @@ def _cast(linear: Linear, width: int, what: str, shape: WorkShape) -> tuple[Oper
     """Quantisation of a [rows, width] operand; nothing unless the layer runs in FP8."""
     if linear.dtype != "fp8":
         return ()
-    elements = linear.rows * width * linear.batch
+    return (_pass_over(linear, linear.rows * width * linear.batch, what, shape),)
+
+
+def _pass_over(linear: Linear, elements: int, what: str, shape: WorkShape) -> MemoryPass:
+    """bf16 read and FP8 written; current scaling reads it once more, for the largest."""
     reads = BF16_BYTES if shape.fp8_amax_pass else 0
     passes = 2 if shape.fp8_amax_pass else 1
-    return (MemoryPass(f"{linear.name}_{what}_cast", elements * (FP8_CAST_BYTES + reads), passes),)
+    return MemoryPass(f"{linear.name}_{what}_cast", elements * (FP8_CAST_BYTES + reads), passes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from projection.operations import (
     Collective,
     Gemm,
     LayerWork,
+    MemoryPass,
     SavedTensor,
     distinct_ranks,
 )
@@ -231,6 +232,25 @@ def test_fp8_runs_linear_layers_only_and_casts_only_when_it_is_on() -> None:
 
     assert not casts(SHAPE)
     assert len(casts(replace(SHAPE, linear_dtype="fp8"))) == 8
+
+
+def test_weights_that_fsdp_gathers_are_cast_to_fp8_after_every_gather() -> None:
+    fp8 = replace(SHAPE, linear_dtype="fp8")
+    gathered = replace(fp8, grad_accumulation="sharded")
+
+    def cast_weights(shape: WorkShape, phase: str) -> float:
+        layer = layer_work(LLAMA, shape, LayerKind("decoder"))
+        passes = [op for m in layer.modules for op in getattr(m, phase)]
+        named = [op for op in passes if op.name.endswith("_weight_cast")]
+        return sum(op.num_bytes for op in named if isinstance(op, MemoryPass))
+
+    whole = parameters.layer(LLAMA, Shards(1, 1, 1), moe=False)
+    linear = whole.dense - 2 * LLAMA.hidden_size  # all but the two norms
+    for phase in ("forward", "input_grad"):
+        assert cast_weights(fp8, phase) == 0
+        assert cast_weights(replace(gathered, linear_dtype="bf16"), phase) == 0
+        assert cast_weights(gathered, phase) == 4 * linear
+    assert cast_weights(gathered, "weight_grad") == 0
 
 
 def test_unfused_loss_keeps_fp32_logits_and_fused_loss_a_bf16_gradient() -> None:
