@@ -14,6 +14,9 @@ from schemas.cluster import Cluster
 from schemas.trial import NormalTrial
 
 SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
+MAX_GBS = 2**24
+"""Sequences of an iteration. With more the grid of exact times (`exact_costs`), which spans the
+iteration, is too coarse for one pass: from 2^40 on that is seen in tokens/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,13 @@ def degrees(
 
 
 def _sizes(trial: NormalTrial) -> Impossible | None:
-    """Sizes that are not at least 1."""
+    """Sizes that are not at least 1, and a batch that no iteration has."""
     for name in SIZES:
         value = getattr(trial, name)
         if value < 1:
             return Impossible("not_positive", f"{name} is {value}, it must be at least 1")
+    if trial.gbs > MAX_GBS:
+        return Impossible("gbs_too_large", f"gbs is above {MAX_GBS:,}, the largest")
     return None
 
 
