@@ -16,6 +16,9 @@ from schemas.errors import UserError
 from schemas.trial import NormalTrial
 
 SIZES = ("tp", "pp", "ep", "etp", "cp", "vpp", "mbs", "gbs")
+MAX_GBS = 2**24
+"""Sequences of an iteration. With more the grid of exact times (`exact_costs`), which spans the
+iteration, is too coarse for one pass: from 2^40 on that is seen in tokens/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +144,13 @@ def _unfolded(cluster: Cluster, pp: int, dp: int, edp: int) -> Impossible | None
 
 
 def _sizes(trial: NormalTrial) -> Impossible | None:
-    """Sizes that are not at least 1."""
+    """Sizes that are not at least 1, and a batch that no iteration has."""
     for name in SIZES:
         value = getattr(trial, name)
         if value < 1:
             return Impossible("not_positive", f"{name} is {value}, it must be at least 1")
+    if trial.gbs > MAX_GBS:
+        return Impossible("gbs_too_large", f"gbs is above {MAX_GBS:,}, the largest")
     return None
 
 

@@ -150,7 +150,7 @@ def _write(found: "Sequence[Calibration]", out_dir: Path) -> list[Path]:
             path.write_text(calibration_yaml(each, "refold calibrate"), encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise UserError(f"{error.filename or out_dir}: {error.strerror}") from error
     return written
 
 

@@ -124,7 +124,7 @@ def _draw(report: "Fidelity", folder: Path) -> None:
             name = "".join(c if c.isalnum() or c in "-_." else "-" for c in each.source)
             (folder / f"{name}.png").write_bytes(draw_scatter(each.source, own))
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise UserError(f"{error.filename or folder}: {error.strerror}") from error
 
 
 def _print(report: "Fidelity") -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -29,6 +29,8 @@ EXAMPLES = examples(
 )
 NOT_POSSIBLE = 1
 """Exit code when the one schedule that was asked for may not run."""
+USUAL_MS = (1.0, 1.0, 1.0, 0.0)
+"""F, B, W and P2P of a pipeline without files, where not given."""
 WIDTH = 100
 MAX_PASSES = 200_000
 """Forward passes of one timeline: what a person waits for, not what memory holds."""
@@ -56,10 +58,18 @@ def schedule(
     microbatches: Annotated[
         int | None, typer.Option(min=1, help="Without files: microbatches per iteration.")
     ] = None,
-    f: Annotated[float, typer.Option("--f", min=0, help="Forward of a whole stage, ms.")] = 1.0,
-    b: Annotated[float, typer.Option("--b", min=0, help="Input gradient, ms.")] = 1.0,
-    w: Annotated[float, typer.Option("--w", min=0, help="Weight gradient, ms.")] = 1.0,
-    p2p: Annotated[float, typer.Option(min=0, help="One transfer between ranks, ms.")] = 0.0,
+    f: Annotated[
+        float | None, typer.Option("--f", min=0, help="Forward of a whole stage, ms; default: 1.")
+    ] = None,
+    b: Annotated[
+        float | None, typer.Option("--b", min=0, help="Input gradient, ms; default: 1.")
+    ] = None,
+    w: Annotated[
+        float | None, typer.Option("--w", min=0, help="Weight gradient, ms; default: 1.")
+    ] = None,
+    p2p: Annotated[
+        float | None, typer.Option(min=0, help="One transfer between ranks, ms; default: 0.")
+    ] = None,
     compare_all: Annotated[
         bool, typer.Option("--compare-all", help="Run every schedule that may.")
     ] = False,
@@ -88,18 +98,21 @@ def schedule(
         raise UserError(f"--draw {draw}: the picture is a .png or an .svg")
     if (workload is None) != (cluster is None):
         raise UserError("name a WORKLOAD and a CLUSTER, or neither")
+    costs = (f, b, w, p2p)
     if workload is not None and cluster is not None:
         if pp is not None or microbatches is not None:
             raise UserError(
                 "--pp and --microbatches are for plain durations; say --set pp=… or --set gbs=…"
             )
+        if any(cost is not None for cost in costs):
+            raise UserError("--f, --b, --w and --p2p are for a pipeline without files")
         files = (workload, cluster, tuple(model_path or ()), gemm_backend)
         runs = _from_files(files, settings or (), chosen, vpp, compare_all=compare_all)
     elif settings:
         raise UserError("--set changes a workload's knobs: it needs a WORKLOAD and a CLUSTER")
     else:
         size = (pp, microbatches)
-        runs = _from_numbers(size, (f, b, w, p2p), chosen, vpp, compare_all=compare_all)
+        runs = _from_numbers(size, costs, chosen, vpp, compare_all=compare_all)
     if not compare_all:
         _refuse_impossible(runs[0], as_json=as_json)
         _write_files(runs[0], draw, trace)
@@ -132,7 +145,7 @@ def _from_files(
 
 def _from_numbers(
     size: tuple[int | None, int | None],
-    costs: tuple[float, float, float, float],
+    costs: tuple[float | None, float | None, float | None, float | None],
     chosen: "Schedule | None",
     vpp: int | None,
     *,
@@ -151,7 +164,8 @@ def _from_numbers(
             f"{pp} ranks and {microbatches} microbatches are up to {passes:,} forward passes; a"
             f" timeline may hold {MAX_PASSES:,}"
         )
-    pipeline = EqualStages(pp, microbatches, *costs)
+    given = [usual if ms is None else ms for ms, usual in zip(costs, USUAL_MS, strict=True)]
+    pipeline = EqualStages(pp, microbatches, *given)
     if compare_all:
         return compare_plain(pipeline, all_schedules(), vpp)
     if chosen is None:
@@ -193,21 +207,25 @@ def _write_files(run: "AnyRun", draw: Path | None, trace: Path | None) -> None:
     from tasks.schedule_runs import ScheduleRun
 
     assert isinstance(run, ScheduleRun)
+    if draw is not None:
+        from tasks.draw_schedule import draw_schedule
+
+        kind: Literal["png", "svg"] = "svg" if draw.suffix.lower() == ".svg" else "png"
+        _write(draw, draw_schedule(run.picture(), kind))
+    if trace is not None:
+        from flows.terminal import json_line
+        from projection.schedules.trace import chrome_trace
+
+        content = json_line(chrome_trace(run.timeline, run.held(), run.unit))
+        _write(trace, f"{content}\n".encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Raises UserError naming the path (the system does not, where the disk is full)."""
     try:
-        if draw is not None:
-            from tasks.draw_schedule import draw_schedule
-
-            draw.write_bytes(
-                draw_schedule(run.picture(), "svg" if draw.suffix.lower() == ".svg" else "png")
-            )
-        if trace is not None:
-            from flows.terminal import json_line
-            from projection.schedules.trace import chrome_trace
-
-            content = json_line(chrome_trace(run.timeline, run.held(), run.unit))
-            trace.write_text(content + "\n", encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise UserError(f"{path}: {error.strerror}") from error
 
 
 def _print_json(runs: "Sequence[AnyRun]", *, single: bool) -> None:

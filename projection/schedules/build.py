@@ -48,17 +48,20 @@ class _Recipe:
     for unit passes may be slower than that with others."""
 
 
-def _fixed(
-    orders: Callable[[int, int], Orders], vpp: int, shortest: int = 1, *, by_halves: bool = False
-) -> _Recipe:
+def _fixed(orders: Callable[[int, int], Orders], vpp: int) -> _Recipe:
     """An order that depends on nothing but pp and microbatches, and repeats with each of them."""
     return _Recipe(
-        lambda pp, _vpp, m, *_: orders(pp, m),
-        lambda v: v == vpp,
-        f"VPP {vpp}",
-        lambda *_: (1,),
-        shortest=shortest,
-        by_halves=by_halves,
+        lambda pp, _vpp, m, *_: orders(pp, m), lambda v: v == vpp, f"VPP {vpp}", lambda *_: (1,)
+    )
+
+
+def _v_greedy(orders: Callable[[int, int], Orders]) -> _Recipe:
+    """A squeezed V. On two ranks its microbatches take turns, and it repeats with every other."""
+    return replace(
+        _fixed(orders, 2),
+        periods=lambda pp, _: (2,) if pp == 2 else (1,),
+        shortest=12,
+        by_halves=True,
     )
 
 
@@ -79,8 +82,8 @@ _RECIPES: dict[str, _Recipe] = {
         fitted=True,
     ),
     "zbv-formatted": _fixed(zbv_formatted, 2),
-    "zbv-greedy-half": _fixed(v_half, 2, shortest=12, by_halves=True),
-    "zbv-greedy-min": _fixed(v_min, 2, shortest=12, by_halves=True),
+    "zbv-greedy-half": _v_greedy(v_half),
+    "zbv-greedy-min": _v_greedy(v_min),
 }
 _SOLVED = "ilp"
 
@@ -127,7 +130,7 @@ def _with_halves(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Pip
     while part % 2 == 0 and part // 2 >= in_flight:
         part //= 2
         short = _build(schedule, pp, vpp, part, UNIT)
-        if short.program.block is not whole.program.block:
+        if short.program.rows != whole.program.rows:
             others.append(repeated(short, num_microbatches // part))
     return replace(whole, others=tuple(others))
 

@@ -54,7 +54,9 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def weighted(parts: Sequence[tuple[float, Cost]]) -> Cost:
-    """Class-wise sum of count · cost, of which there is at least one."""
+    """Class-wise sum of count · cost; of none, nothing."""
+    if not parts:
+        return ZERO
     if len(parts) == 1:
         count, cost = parts[0]
         return cost if count == 1 else cost.times(count)

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from projection.kernels import KernelModels
 from projection.memory.rank import RankParameters
+from projection.memory.regime import DTYPE_BYTES
 from projection.operations import Collective, CollectiveKind, GroupName
+from projection.time.chunks import ChunkTimes
+from schemas.trial import NormalTrial
+from schemas.workload import Workload
 
 BUCKET_PARAMETERS = 40_000_000
 BUCKET_PARAMETERS_PER_RANK = 1_000_000
@@ -82,6 +86,49 @@ class RankMessages:
             for name, pair in pairs.items()
         }
         return {name: algorithm for name, algorithm in named.items() if algorithm}
+
+
+def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:
+    """How `trial` keeps its replicas equal, with the bytes its precision puts on the wire."""
+    precision = workload.precision
+    in_bf16 = precision.grad_reduce_in_bf16 or precision.main_grads_dtype == "bf16"
+    fp8_gather = trial.fp8 != "none" and precision.fp8_param_gather
+    weight_bytes = float(DTYPE_BYTES[precision.params_dtype])
+    return DataParallel(
+        distributed_optimizer=trial.use_distributed_optimizer,
+        overlap_grad_reduce=trial.overlap_grad_reduce,
+        overlap_param_gather=trial.overlap_param_gather,
+        gradient_bytes=2.0 if in_bf16 else 4.0,
+        weight_bytes=weight_bytes,
+        linear_weight_bytes=1.0 if fp8_gather else weight_bytes,
+        experts_exchange_tokens=trial.ep > 1,
+    )
+
+
+def rank_windows(
+    chunks: tuple[tuple[ChunkTimes, ...], ...], *, splits: bool
+) -> tuple[RankWindows, ...]:
+    """What each rank can hide data-parallel collectives behind.
+
+    In 1F1B and interleaved schedules rank r runs its last backward before those of ranks r - 1 … 0
+    on the same microbatch, and its first forward after theirs; split schedules fill that tail with
+    weight gradients, so nobody waits.
+    """
+    windows: list[RankWindows] = []
+    before = after = 0.0
+    for rank, row in enumerate(chunks):
+        windows.append(
+            RankWindows(
+                backward=sum([chunk.backward_ms for chunk in row]),
+                forward=sum([chunk.passes[0] for chunk in row]),
+                idle_after=0.0 if splits else after,
+                idle_before=before,
+                buckets=rank == 0,
+            )
+        )
+        before += row[0].passes[0]
+        after += row[0].backward_ms
+    return tuple(windows)
 
 
 def rank_messages(

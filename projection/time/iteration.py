@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from projection.kernels import KernelModels
 from projection.operations import Collective
 from projection.schedules import P2P, Durations, PipelineSchedule, simulate
-from projection.time.chunks import ChunkTimes
+from projection.time.chunks import ChunkTimes, FsdpOf, TimesOf
 from projection.time.cost import Cost, total
+from projection.work.chunk import ChunkPlan
 from projection.work.linear import BF16_BYTES
 
 CLASS_NAMES = (
@@ -107,6 +108,34 @@ def durations_of(chunks: Sequence[Sequence[ChunkTimes]]) -> Durations:
     """Milliseconds of each pass of every chunk, by [rank][chunk]."""
     rows = [[chunk.passes for chunk in rank] for rank in chunks]
     return Durations(*(tuple(tuple(p[at] for p in row) for row in rows) for at in range(3)))
+
+
+def exposed_by_name(
+    row: tuple[ChunkPlan, ...],
+    num_microbatches: int,
+    times_of: TimesOf,
+    fsdp_of: FsdpOf,
+    algorithms: dict[str, str],
+) -> dict[str, float]:
+    """Exposed collectives of one rank over an iteration, in ms by name."""
+    exposed: dict[str, float] = {}
+    for plan in row:
+        for entry in plan.counts:
+            again = entry.count + entry.recomputed
+            for op in times_of(entry.kind).collectives:
+                once = op.forward_ms * again + (op.backward_ms + op.rerun_ms) * entry.count
+                exposed[op.name] = exposed.get(op.name, 0.0) + once * num_microbatches
+                algorithms.setdefault(op.name, op.algorithm)
+            fsdp = fsdp_of(entry.kind)
+            for name, value, algorithm in (
+                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward, fsdp.gather_algorithm),
+                ("fsdp_reduce_scatter", fsdp.scatter, fsdp.scatter_algorithm),
+            ):
+                if value:
+                    more = value * entry.count * num_microbatches
+                    exposed[name] = exposed.get(name, 0.0) + more
+                    algorithms.setdefault(name, algorithm)
+    return exposed
 
 
 def _classes(cost: Cost) -> dict[str, float]:

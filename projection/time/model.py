@@ -8,28 +8,29 @@ from projection.degrees import Degrees, placed, placed_sizes
 from projection.kernels import KernelModels
 from projection.memo import remember
 from projection.memory.model import MemoryModel, fp8_weights, sharding_of
-from projection.memory.regime import DTYPE_BYTES, Sharding, bytes_per_parameter
+from projection.memory.regime import Sharding, bytes_per_parameter
 from projection.operations import Collective
 from projection.placement import Group, consecutive
 from projection.schedules import P2P, PipelineSchedule, Timeline, build, simulate
 from projection.time.chunks import (
     ChunkTimes,
-    FsdpOf,
     TimesOf,
     chunk_times,
 )
 from projection.time.data_parallel import (
     DataParallel,
     RankMessages,
-    RankWindows,
+    data_parallel_settings,
     exposed_gather,
     exposed_reduce,
     rank_messages,
+    rank_windows,
 )
 from projection.time.fsdp import NO_FSDP, FsdpTimes, fsdp_times
 from projection.time.iteration import (
     PipelineTimes,
     durations_of,
+    exposed_by_name,
     p2p_delays,
     pipeline_times,
 )
@@ -215,7 +216,7 @@ class TimeModel:
         hidden = self._workload.architecture.hidden_size
         p2p, algorithms = p2p_delays(schedule, shape.residual_tokens, hidden, models)
         times = pipeline_times(schedule, chunks, p2p)
-        comm = _exposed_by_name(
+        comm = exposed_by_name(
             plans[times.busiest], degrees.num_microbatches, times_of, fsdp_of, algorithms
         )
         comm["pipeline_p2p"] = times.breakdown_ms.get("pipeline_p2p", 0.0)
@@ -382,74 +383,3 @@ class TimeModel:
             for group in matrices_of(catalog.work(catalog.key(entry.kind, shape)), entry.count)
         ]
         return orthogonalisation_ms(matrices, sharding, models)
-
-
-def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParallel:
-    """How `trial` keeps its replicas equal, with the bytes its precision puts on the wire."""
-    precision = workload.precision
-    in_bf16 = precision.grad_reduce_in_bf16 or precision.main_grads_dtype == "bf16"
-    fp8_gather = trial.fp8 != "none" and precision.fp8_param_gather
-    weight_bytes = float(DTYPE_BYTES[precision.params_dtype])
-    return DataParallel(
-        distributed_optimizer=trial.use_distributed_optimizer,
-        overlap_grad_reduce=trial.overlap_grad_reduce,
-        overlap_param_gather=trial.overlap_param_gather,
-        gradient_bytes=2.0 if in_bf16 else 4.0,
-        weight_bytes=weight_bytes,
-        linear_weight_bytes=1.0 if fp8_gather else weight_bytes,
-        experts_exchange_tokens=trial.ep > 1,
-    )
-
-
-def rank_windows(
-    chunks: tuple[tuple[ChunkTimes, ...], ...], *, splits: bool
-) -> tuple[RankWindows, ...]:
-    """What each rank can hide data-parallel collectives behind.
-
-    In 1F1B and interleaved schedules rank r runs its last backward before those of ranks r - 1 … 0
-    on the same microbatch, and its first forward after theirs; split schedules fill that tail with
-    weight gradients, so nobody waits.
-    """
-    windows: list[RankWindows] = []
-    before = after = 0.0
-    for rank, row in enumerate(chunks):
-        windows.append(
-            RankWindows(
-                backward=sum([chunk.backward_ms for chunk in row]),
-                forward=sum([chunk.passes[0] for chunk in row]),
-                idle_after=0.0 if splits else after,
-                idle_before=before,
-                buckets=rank == 0,
-            )
-        )
-        before += row[0].passes[0]
-        after += row[0].backward_ms
-    return tuple(windows)
-
-
-def _exposed_by_name(
-    row: tuple[ChunkPlan, ...],
-    num_microbatches: int,
-    times_of: TimesOf,
-    fsdp_of: FsdpOf,
-    algorithms: dict[str, str],
-) -> dict[str, float]:
-    """Exposed collectives of one rank over an iteration, in ms by name."""
-    exposed: dict[str, float] = {}
-    for plan in row:
-        for entry in plan.counts:
-            again = entry.count + entry.recomputed
-            for op in times_of(entry.kind).collectives:
-                once = op.forward_ms * again + (op.backward_ms + op.rerun_ms) * entry.count
-                exposed[op.name] = exposed.get(op.name, 0.0) + once * num_microbatches
-                algorithms.setdefault(op.name, op.algorithm)
-            fsdp = fsdp_of(entry.kind)
-            for name, value, algorithm in (
-                ("fsdp_allgather", fsdp.forward + fsdp.gather_backward, fsdp.gather_algorithm),
-                ("fsdp_reduce_scatter", fsdp.scatter, fsdp.scatter_algorithm),
-            ):
-                if value:
-                    more = value * entry.count * num_microbatches
-                    exposed[name] = exposed.get(name, 0.0) + more
-                    algorithms.setdefault(name, algorithm)
-    return exposed

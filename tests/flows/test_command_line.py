@@ -156,6 +156,9 @@ def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
     assert done.stdout == ""
 
 
+SCHEDULE = ("schedule", "--pp", "2", "--microbatches", "4", "--schedule")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -186,6 +189,10 @@ def test_without_a_verb_it_shows_the_help_and_fails(tmp_path: Path):
             ["schedule", "--schedule", "1f1b", "--pp", "1024", "--microbatches", "2000"],
             "may hold 200,000",
         ),
+        ([*SCHEDULE, "ilp", "--f", "inf"], "durations and P2P delays must be finite"),
+        ([*SCHEDULE, "v-min", "--p2p", "1e308"], "durations and P2P delays must be finite"),
+        (["schedule", "w.yaml", "c.yaml", "--f", "3"], "are for a pipeline without files"),
+        ([*SCHEDULE, "1f1b", "--trace", "/dev/full"], "/dev/full: No space left on device"),
         (["show", "nothing-like-it"], "no run 'nothing-like-it'"),
         (["lineage", "nothing-like-it"], "no run 'nothing-like-it'"),
         (["diff", "latest", "latest"], "no run 'latest'"),

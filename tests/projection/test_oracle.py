@@ -207,6 +207,7 @@ IMPOSSIBLE = [
     ({"gbs": 100}, "gbs_not_divisible", "gbs 100 is not a multiple of mbs·dp = 2·8 = 16"),
     ({"ep": 16, "pp": 2}, "ep_experts", "ep 16 does not divide the 8 experts"),
     ({"vpp": 0}, "not_positive", "vpp is 0, it must be at least 1"),
+    ({"gbs": 2**400}, "gbs_too_large", "gbs is above 16,777,216, the largest"),
     ({"layout": "Et*28|t*28L"}, "layout_mismatch", "2 stages, pp·vpp is 4"),
     ({"vpp": 2}, "schedule_vpp", "vpp"),
 ]

@@ -110,3 +110,36 @@ def test_the_projection_takes_as_long_as_its_timeline(oracle):
         )
         assert evaluation.iteration_ms - rest == pytest.approx(timeline.makespan_ms)
         assert evaluation.bubble_ratio == timeline.bubble_ratio
+
+
+@pytest.mark.parametrize(("name", "vpp"), SCHEDULES)
+def test_a_stage_that_a_layout_leaves_empty_has_its_place_and_nothing_else(oracle, name, vpp):
+    """Megatron allows one: https://github.com/NVIDIA/Megatron-LM, pipeline_parallel_layer_layout.py
+    prints it as "(empty stage)"."""
+    layouts = {1: "Et*28||t*27|tL", 2: "Et*10||t*10||t*10||t*26|L"}
+    asked = trial(oracle, name, vpp, layout=layouts[vpp])
+    result, memory = oracle.project(asked), oracle.live_memory(asked)
+    assert sum(result.time_breakdown_ms.values()) == pytest.approx(result.iteration_ms, rel=1e-9)
+    empty = [
+        (rank, chunk)
+        for rank, row in enumerate(memory.saved)
+        for chunk, saved in enumerate(row)
+        if saved == 0
+    ]
+    timeline = oracle.timeline(asked)
+    idle = {
+        (timed.rank, timed.op.chunk)
+        for row in timeline.operations()
+        for timed in row
+        if timed.op.kind == "F" and timed.start_ms == timed.end_ms
+    }
+    assert empty
+    assert idle == set(empty)
+    if vpp == 1:
+        weights = [rank.components.get("weights", 0) for rank in result.memory_by_rank_gb]
+        assert [rank for rank, held in enumerate(weights) if not held] == [1]
+        assert sum(timeline.busy_ms[1:2]) == 0
+    explained = oracle.explain(asked).summary()
+    assert [row.total_gb for row in explained] == [
+        rank.total_gb for rank in result.memory_by_rank_gb
+    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from projection.degrees import MAX_GBS
 from projection.legality.context import Context
 from projection.legality.rules.rule import Rule
 from schemas.trial import NormalTrial
@@ -16,6 +17,11 @@ def _positive(knob: str) -> Callable[[NormalTrial, Context], str | None]:
         return None if value >= 1 else f"{knob} = {value}, the smallest possible value is 1"
 
     return broken
+
+
+def gbs_too_large(trial: NormalTrial, _: Context) -> str | None:
+    """More sequences than an iteration can be timed with."""
+    return None if trial.gbs <= MAX_GBS else f"gbs is above {MAX_GBS:,}, the largest"
 
 
 def negative_recompute_layers(trial: NormalTrial, _: Context) -> str | None:
@@ -41,6 +47,7 @@ def unknown_sync_free_stage(trial: NormalTrial, _: Context) -> str | None:
 
 RULES = (
     *(Rule("not_positive", _positive(knob), (knob,)) for knob in SIZES),
+    Rule("gbs_too_large", gbs_too_large, ("gbs",)),
     Rule("negative_recompute_layers", negative_recompute_layers, ("recompute_num_layers",)),
     Rule("target_ep_not_positive", target_ep_not_positive, ("target_ep_size",)),
     Rule("unknown_sync_free_stage", unknown_sync_free_stage, ("sync_free_stage",)),

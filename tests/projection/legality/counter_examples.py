@@ -45,6 +45,12 @@ TP_ONLY = {"ep": 1, "etp": 1, "pp": 1}
 CASES = [
     Case("not_positive", {"tp": 0}, "tp = 0"),
     Case("not_positive", {"mbs": -2}, "mbs = -2"),
+    Case("gbs_too_large", {"gbs": 2**25}, "gbs is above 16,777,216, the largest"),
+    Case(
+        "gbs_too_large",
+        {"gbs": 32 * 10**21, "pp_schedule": "ilp"},
+        "gbs is above 16,777,216, the largest",
+    ),
     Case(
         "negative_recompute_layers",
         {"recompute_granularity": "full", "recompute_num_layers": -1},

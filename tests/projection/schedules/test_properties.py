@@ -29,7 +29,8 @@ slow_ok = settings(deadline=None, max_examples=80)
 @slow_ok
 @given(schedules())
 def test_orders_are_complete_and_free_of_deadlock(schedule):
-    assert order_problems(schedule) == []
+    for one in (schedule, *schedule.others):
+        assert order_problems(one) == []
 
 
 @slow_ok
@@ -147,6 +148,14 @@ def test_long_runs_are_lengthened_and_cost_only_their_transients(name):
     quick = simulate(schedule, times, 0.05)
     assert quick.extrapolated
     assert quick.makespan_ms == simulate(schedule, times, 0.05, extrapolate=False).makespan_ms
+
+
+@pytest.mark.parametrize("name", [*FIXED, "zb-heuristic"])
+def test_a_schedule_of_any_depth_is_lengthened_and_so_are_its_others(name):
+    for pp in range(1, 13):
+        schedule = build(name, pp, chunks_of(name)[0], 384)
+        for one in (schedule, *schedule.others):
+            assert one.program.repeats * one.program.period_microbatches > 384 / 2, pp
 
 
 @pytest.mark.parametrize("name", [*FIXED, "zb-heuristic"])

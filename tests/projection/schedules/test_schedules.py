@@ -124,6 +124,14 @@ def test_half_of_the_microbatches_run_twice_where_their_order_suits_the_passes_b
     assert span("zbv-greedy-min", 4, 2, 8).schedule is build("zbv-greedy-min", 4, 2, 8)
 
 
+def test_which_other_orders_there_are_does_not_depend_on_what_was_built_before():
+    assert build("zbv-greedy-half", 9, 2, 1000).others == ()
+    for pp in range(1, 31):  # enough others to drop what the one above is made from
+        for m in range(1, pp + 4):
+            build("1f1b", pp, 1, m)
+    assert build("zbv-greedy-half", 9, 2, 2000).others == ()
+
+
 @pytest.mark.parametrize("name", ["1f1b", "zero-bubble", "zbv-formatted", "zbv-greedy-half"])
 def test_fewer_microbatches_than_stages_run(name):
     vpp = 2 if name.startswith("zbv") else 1
