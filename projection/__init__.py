@@ -3,5 +3,5 @@
 No I/O beyond its own shipped profiles, no clock, no randomness, no Prefect.
 """
 
-PROJECTION_VERSION = "2"
+PROJECTION_VERSION = "3"
 """Part of every signature: raised whenever a formula, constant or shipped profile changes."""
