@@ -1,6 +1,7 @@
 """What is alive on a rank, counted: a property of the order, whatever the durations."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from projection.schedules.order import Op
@@ -37,14 +38,14 @@ def live_states(order: Sequence[Op], vpp: int) -> tuple[LiveState, ...]:
         if whole[c] < 0 or for_weights[c] < 0:
             raise ScheduleError(f"{op} frees an activation that its rank does not hold")
         seen[(*whole, *for_weights)] = None
-    return tuple(LiveState(state[:vpp], state[vpp:]) for state in _undominated(seen))
+    return _most(seen, vpp)
 
 
 def most_demanding(alternatives: Iterable[Iterable[LiveState]]) -> tuple[LiveState, ...]:
     """The states of several orders of a rank that no state of any of them dominates."""
-    seen = dict.fromkeys((*whole, *grads) for states in alternatives for whole, grads in states)
-    vpp = len(next(iter(seen))) // 2
-    return tuple(LiveState(state[:vpp], state[vpp:]) for state in _undominated(seen))
+    states = dict.fromkeys(chain.from_iterable(alternatives))
+    vpp = len(next(iter(states)).whole)
+    return _most(((*whole, *for_weights) for whole, for_weights in states), vpp)
 
 
 def peak_in_flight(states: Iterable[LiveState], vpp: int) -> float:
@@ -52,10 +53,10 @@ def peak_in_flight(states: Iterable[LiveState], vpp: int) -> float:
     return max(sum(state.whole) + sum(state.for_weights) for state in states) / vpp
 
 
-def _undominated(states: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """States to which no other is at least equal in every count, in a fixed order."""
+def _most(states: Iterable[tuple[int, ...]], vpp: int) -> tuple[LiveState, ...]:
+    """The states, written as one row, to which no other is at least equal in every count."""
     kept: list[tuple[int, ...]] = []
     for state in sorted(states, key=lambda counts: (-sum(counts), counts)):
         if not any(all(a >= b for a, b in zip(other, state, strict=True)) for other in kept):
             kept.append(state)
-    return kept
+    return tuple(LiveState(state[:vpp], state[vpp:]) for state in kept)

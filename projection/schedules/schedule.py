@@ -55,6 +55,11 @@ class PipelineSchedule:
     """Orders of the same passes that run instead where they are faster (see `simulate`). As that
     depends on durations, `live_states` are then the most demanding of all of them."""
 
+    @property
+    def alternatives(self) -> tuple["PipelineSchedule", ...]:
+        """This schedule and the others, of which the fastest runs; of equally fast ones this."""
+        return (self, *self.others)
+
     @cached_property
     def orders(self) -> Orders:
         """Every rank's operations in order, written out."""

@@ -16,7 +16,7 @@ def replay(schedule, whole, left):
     return [
         max(peaks)
         for peaks in zip(
-            *(replay_order(one.orders, whole, left) for one in (schedule, *schedule.others)),
+            *(replay_order(one.orders, whole, left) for one in schedule.alternatives),
             strict=True,
         )
     ]
