@@ -54,6 +54,11 @@ class PipelineSchedule:
     others: tuple["PipelineSchedule", ...] = field(default=(), repr=False)
     """Orders of the same passes, one of which runs instead where it is faster; see `simulate`."""
 
+    @property
+    def alternatives(self) -> tuple["PipelineSchedule", ...]:
+        """This schedule and the others, of which the fastest runs; of equally fast ones this."""
+        return (self, *self.others)
+
     @cached_property
     def orders(self) -> Orders:
         """Every rank's operations in order, written out."""

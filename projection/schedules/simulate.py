@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import add
+from operator import add, itemgetter
 
 from projection.schedules.bounds import lower_bound_ms
 from projection.schedules.execute import start_times
@@ -71,12 +71,8 @@ def simulate(
     the wrong shape or holds a negative or non-finite number.
     """
     costs = exact_costs(durations, p2p_ms, schedule.homes, schedule.num_microbatches)
-    makespan, extrapolated = _makespan(schedule.program, costs, extrapolate)
-    fastest = schedule
-    for other in schedule.others:
-        span, skipped = _makespan(other.program, costs, extrapolate)
-        if span < makespan:
-            makespan, extrapolated, fastest = span, skipped, other
+    runs = ((*_makespan(one.program, costs, extrapolate), one) for one in schedule.alternatives)
+    makespan, extrapolated, fastest = min(runs, key=itemgetter(0))
     vpp, m = schedule.vpp, schedule.num_microbatches
     per_chunk = list(map(add, map(add, costs.forward, costs.input_grad), costs.weight_grad))
     busy = tuple(m * sum(per_chunk[at : at + vpp]) for at in range(0, len(per_chunk), vpp))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from projection.kernels import KernelModels
 from projection.operations import Collective, GroupName, Parameters
+from projection.time.cost import Cost
 from projection.time.layers import LayerTimes
 from projection.work.layer import LayerKind
 from projection.work.linear import BF16_BYTES
@@ -59,16 +60,22 @@ def fsdp_times(
     scatter, scatter_algorithm = _collective("reduce_scatter", parameters, models)
     if kind.block == "embedding":
         return FsdpTimes(gather, 0.0, scatter, gather_algorithm, scatter_algorithm)
-    backward_ms = times.input_grad.total + times.weight_grad.total
+    backward_ms = _window(times.input_grad) + _window(times.weight_grad)
     gather_backward = exposed(gather, backward_ms, BACKWARD_GATHER_CEILING)
     window = max(0.0, backward_ms - (gather - gather_backward))
     return FsdpTimes(
-        forward=exposed(gather, times.forward.total, FORWARD_GATHER_CEILING),
+        forward=exposed(gather, _window(times.forward), FORWARD_GATHER_CEILING),
         gather_backward=gather_backward,
         scatter=exposed(scatter, window, SCATTER_CEILING),
         gather_algorithm=gather_algorithm,
         scatter_algorithm=scatter_algorithm,
     )
+
+
+def _window(cost: Cost) -> float:
+    """What of a pass a collective hides behind, in ms: kernels, and waiting for the host; no other
+    exposed collective, which wants the links for itself."""
+    return cost.compute + cost.host
 
 
 def _collective(

@@ -205,6 +205,16 @@ def test_message_inside_a_mesh_takes_one_link_and_between_pods_the_slow_one() ->
     assert far == pytest.approx(2 * pod, rel=0.01)
 
 
+def test_a_ring_over_meshed_nodes_is_no_faster_than_its_hops_inside_them() -> None:
+    """Eight NICs may carry more than the one link of the mesh that a hop inside a node has."""
+    network = network_profile("mi300x").model_copy(update={"pod_bw": 400.0, "cluster_bw": 400.0})
+    factors = achievable(gpu_profile("mi300x"), "origami")
+    inside = price("sendrecv", GIB, Group(8, 8, 1, 1), network, factors).time_ms
+    ring = price("sendrecv", GIB, Group(16, 8, 2, 1), network, factors).time_ms
+    between = price("sendrecv", GIB, Group(2, 1, 2, 1), network, factors).time_ms
+    assert between < inside <= ring
+
+
 def test_hierarchy_beats_the_ring_across_slow_pods() -> None:
     """Only the pod's sum crosses pods, a 64th of what a ring sends over each of its rails."""
     network, factors = network_profile("mi355x"), achievable(MI355X)

@@ -29,7 +29,7 @@ slow_ok = settings(deadline=None, max_examples=80)
 @slow_ok
 @given(schedules())
 def test_orders_are_complete_and_free_of_deadlock(schedule):
-    for one in (schedule, *schedule.others):
+    for one in schedule.alternatives:
         assert order_problems(one) == []
 
 
@@ -154,7 +154,7 @@ def test_long_runs_are_lengthened_and_cost_only_their_transients(name):
 def test_a_schedule_of_any_depth_is_lengthened_and_so_are_its_others(name):
     for pp in range(1, 13):
         schedule = build(name, pp, chunks_of(name)[0], 384)
-        for one in (schedule, *schedule.others):
+        for one in schedule.alternatives:
             assert one.program.repeats * one.program.period_microbatches > 384 / 2, pp
 
 

@@ -307,6 +307,17 @@ def test_fsdp_overlap_never_hides_more_than_its_ceiling() -> None:
     assert exposed(0.0, 5.0, 0.95) == 0.0
 
 
+def test_fsdp_hides_behind_kernels_and_not_behind_another_exposed_collective() -> None:
+    """A ring over slow links leaves the GPU idle and the links busy."""
+    on, knobs = cluster(16), {"cp": 64, "gbs": 64, "use_torch_fsdp2": True}
+    long = llama_70b(**knobs).model_copy(update={"seq_length": 131072})
+    slow = on.network.model_copy(update={"pod_bw": 0.5, "cluster_bw": 0.5})
+    slower = on.network.model_copy(update={"pod_bw": 0.25, "cluster_bw": 0.25})
+    apart = [project(long, on.model_copy(update={"network": n})) for n in (slow, slower)]
+    assert all(ms(one, "cp_comm") > ms(one, "gemm") for one in apart)
+    assert ms(apart[1], "fsdp_comm") > 2 * ms(apart[0], "fsdp_comm")
+
+
 def test_fsdp_pays_for_every_microbatch() -> None:
     one, four = project(llama_70b(), gbs=32), project(llama_70b(), gbs=128)
     assert ms(four, "fsdp_comm") == pytest.approx(4 * ms(one, "fsdp_comm"))
