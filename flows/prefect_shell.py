@@ -73,6 +73,8 @@ def api(wanted: bool | None, home: Path, say: Callable[[str], None]) -> Iterator
             server.ready()
         elif url is not None:
             say(f"Prefect: running under {_without_credentials(url)}")
+            # Prefect makes this folder and none above it, and a new store has none yet.
+            Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
             stack.enter_context(_environment_variable("PREFECT_API_URL", url))
         yield url
 

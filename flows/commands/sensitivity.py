@@ -31,6 +31,7 @@ def sensitivity(
     Every step is projected anew, in the run's mode; the run is not written to. What is not legal
     alone takes with it what it must, by as little as there is.
     """
+    from flows.artefacts import warn_if_unanchored
     from flows.opening import inputs_of_run, store_of
     from flows.sensitivity_view import as_document, print_sensitivity
     from flows.terminal import print_json, warn
@@ -39,6 +40,7 @@ def sensitivity(
 
     there = store_of(store)
     run = there.find_run(run_id)
+    warn_if_unanchored(there, run)
     state = EventLog.open(there, run).state()
     best = None if state.best is None else state.best.number
     number = best if trial is None else trial

@@ -28,6 +28,7 @@ READING: dict[str, tuple[str, ...]] = {
     "replay": ("replay", "latest"),
     "replay --verify": ("replay", "latest", "--verify"),
     "lineage": ("lineage", "latest"),
+    "sensitivity": ("sensitivity", "latest"),
     "lineage --bundle": ("lineage", "latest", "--bundle", "bundle"),
     "diff": ("diff", "latest", "latest"),
     "invalidate": ("invalidate", "latest", "0", "--why", "measured otherwise"),

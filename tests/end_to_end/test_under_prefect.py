@@ -67,6 +67,17 @@ def test_under_a_configured_api_each_stage_is_a_task_and_the_trials_are_the_same
     assert not (home / "storage").exists()
 
 
+def test_a_new_store_has_room_for_prefects_state_under_a_standing_api(
+    standing: Standing, tmp_path: Path
+):
+    """As where `refold server` serves another store: nothing made this one's folders."""
+    env = {key: value for key, value in standing.environment.items() if key != "PREFECT_HOME"}
+    done = refold(*tune_arguments(tmp_path), cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "Prefect: running under http://127.0.0.1" in done.stderr
+    assert (tmp_path / ".refold" / "prefect").is_dir()
+
+
 def test_prefect_learns_of_a_failure_and_not_what_was_in_the_file(
     standing: Standing, tmp_path: Path
 ):
