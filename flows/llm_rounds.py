@@ -76,20 +76,35 @@ def llm_rounds(
 
 def ended(state: State) -> str | None:
     """Why no further round begins, in words; None: one does. Known from the events alone."""
-    budget = state.spec.search.budget
-    if not budget.max_perf_calls:
-        return "max_perf_calls is 0: no performance call is left for a model"
-    if (stop := what_stops(state)) is not None:
+    if (stop := _stopped(state)) is not None:
         return stop
     own = [known for known in state.own_rounds if known.started.proposer == LLM]
     if own and own[-1].finished is not None and own[-1].finished.final:
         return own[-1].finished.why
+    if (spent := _rounds_spent(state)) is not None:
+        return spent
+    if _since_improvement(state) >= state.spec.search.budget.patience:
+        return f"the last {_since_improvement(state)} scored trials did not improve"
+    return None
+
+
+def nothing_left(state: State) -> str | None:
+    """The budget that leaves nothing for another round of a model, in words."""
+    return _stopped(state) or _rounds_spent(state)
+
+
+def _stopped(state: State) -> str | None:
+    if not state.spec.search.budget.max_perf_calls:
+        return "max_perf_calls is 0: no performance call is left for a model"
+    return what_stops(state)
+
+
+def _rounds_spent(state: State) -> str | None:
+    budget = state.spec.search.budget
     if state.spent.rounds >= budget.max_rounds:
         return f"max_rounds: all {budget.max_rounds} rounds are spent"
     if state.spent.proposals >= budget.max_proposals:
         return f"max_proposals: all {budget.max_proposals} proposals are spent"
-    if _since_improvement(state) >= budget.patience:
-        return f"the last {_since_improvement(state)} scored trials did not improve"
     return None
 
 

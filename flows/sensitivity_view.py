@@ -14,6 +14,7 @@ LABEL = 12
 FOLLOW_THE_KIND = ("recompute_method", "recompute_modules")
 """Knobs that go with another kind of recomputation, and say nothing more."""
 MOST_NAMED = 4
+LONGEST_VALUE = 20
 
 
 def print_sensitivity(found: Sensitivity, where: str) -> None:
@@ -21,6 +22,8 @@ def print_sensitivity(found: Sensitivity, where: str) -> None:
     start = found.start
     _say("around", where)
     _say("runs as", configuration_line(start.config))
+    if start.provenance == "synthetic":
+        _say("source", f"{start.source}: times are made up, and say nothing about the cluster")
     beside = start.expected_error.beside if start.expected_error else ""
     _say("speed", f"{start.tokens_per_s_per_gpu or 0.0:,.0f}{beside} tokens/s/GPU")
     if start.memory_per_gpu_gb is not None:
@@ -31,9 +34,10 @@ def print_sensitivity(found: Sensitivity, where: str) -> None:
         _say(label, line)
     if found.held:
         _say("held", f"{', '.join(found.held)}: not for the search to move")
-    scored = [step for step in found.steps if step.evaluation is not None]
-    columns = ("step", "tokens/s/GPU>", "change>", "GB/GPU>", "verdict|")
-    print_table(columns, [_row(found, step, step.evaluation) for step in scored if step.evaluation])
+    rows = [_row(found, step, e) for step in found.steps if (e := step.evaluation) is not None]
+    if rows:
+        columns = ("step", "tokens/s/GPU>", "change>", "GB/GPU>", "verdict|")
+        print_table(columns, rows)
     for step in found.steps:
         if step.evaluation is None:
             _say("not legal", f"{_moved(found, step)}: {step.refused}")
@@ -52,6 +56,8 @@ def _conclusions(found: Sensitivity) -> list[tuple[str, str]]:
     steep = [step for step in fitting if (step.gain or 0.0) < -CLOSE]
     steep.sort(key=lambda step: step.gain or 0.0)
     said = [("peak", "no step is faster")]
+    if not fitting:
+        said = [("alone", "no step from here runs and fits: there is nothing to compare with")]
     if found.faster:
         said = [("faster", f"{_listed(found, found.faster)}: not everything was searched")]
     if found.close:
@@ -63,7 +69,7 @@ def _conclusions(found: Sensitivity) -> list[tuple[str, str]]:
 
 
 def _listed(found: Sensitivity, steps: Sequence[Step]) -> str:
-    named = [f"{_moved(found, step)} ({step.gain:+.1%})" for step in steps[:MOST_NAMED]]
+    named = [f"{_whole(found, step)} ({step.gain:+.1%})" for step in steps[:MOST_NAMED]]
     if len(steps) > MOST_NAMED:
         named.append(f"{len(steps) - MOST_NAMED} more")
     return "; ".join(named)
@@ -72,30 +78,35 @@ def _listed(found: Sensitivity, steps: Sequence[Step]) -> str:
 def _moved(found: Sensitivity, step: Step) -> str:
     """`vpp 1 → 2`."""
     before, after = getattr(found.trial, step.axis), step.value
-    return f"{step.axis} {in_words(before)} → {in_words(after)}"
+    return f"{step.axis} {_short(before)} → {_short(after)}"
 
 
 def _row(found: Sensitivity, step: Step, e: Evaluation) -> tuple[object, ...]:
-    with_it = _others(found, step)
-    name = _moved(found, step) + (f", with {with_it}" if with_it else "")
     speed = None if e.tokens_per_s_per_gpu is None else f"{e.tokens_per_s_per_gpu:,.0f}"
     memory = None if e.memory_per_gpu_gb is None else f"{e.memory_per_gpu_gb:,.1f}"
     change = None if step.gain is None else f"{step.gain:+.1%}"
-    return (name, speed, change, memory, _verdict(step, e))
+    return (_whole(found, step), speed, change, memory, _verdict(step, e))
 
 
-def _others(found: Sensitivity, step: Step) -> str:
-    """What had to go with the step."""
+def _whole(found: Sensitivity, step: Step) -> str:
+    """`vpp 1 → 2, with pp_schedule interleaved`: the step and what had to go with it."""
     changes = also_changed(found, step)
     shown = {knob: to for knob, (_, to) in changes.items() if knob not in FOLLOW_THE_KIND}
-    return ", ".join(f"{knob} {in_words(value)}" for knob, value in shown.items())
+    with_it = ", ".join(f"{knob} {_short(value)}" for knob, value in shown.items())
+    return _moved(found, step) + (f", with {with_it}" if with_it else "")
+
+
+def _short(value: object) -> str:
+    """A value in words, of which a layout or a list of layers may have many."""
+    words = in_words(value)
+    return words if len(words) <= LONGEST_VALUE else f"{words[: LONGEST_VALUE - 1]}…"
 
 
 def _verdict(step: Step, e: Evaluation) -> str:
     if not e.legal:
         return "impossible"
     if step.gain is None:
-        return f"{(e.memory_per_gpu_gb or 0.0) - e.cap_gb:,.1f} GB too large"
+        return f"{(e.memory_per_gpu_gb or 0.0) - e.cap_gb:,.1f} GB too large" if not e.fits else "-"
     if step.gain > 0:
         return "faster"
     return "close" if step.gain >= -CLOSE else "slower"

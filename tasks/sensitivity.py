@@ -5,7 +5,7 @@ Where that is not legal alone, what must change goes with it (expert tensor para
 parallelism, the schedule with the chunks, …), by as little as there is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from schemas.errors import UserError
 from schemas.evaluation import Evaluation
 from schemas.legality import Axis, AxisValue, LegalAxes
 from schemas.trial import NormalTrial
+from storage.exports.knobs import knobs_apart
 from tasks.inputs import Inputs
 
 CLOSE = 0.02
@@ -63,14 +64,14 @@ class Sensitivity:
         )
 
 
-class _Moved(NamedTuple):
+class _Landing(NamedTuple):
     """Where a step leads, or why nowhere."""
 
     trial: NormalTrial | None
     refused: str | None = None
 
 
-def sensitivity(inputs: Inputs, trial: NormalTrial) -> Sensitivity:
+def steps_from(inputs: Inputs, trial: NormalTrial) -> Sensitivity:
     """Every step from `trial`, judged and scored in the search's mode; some 20 to 40 evaluations.
 
     Raises:
@@ -100,13 +101,9 @@ def _moves(axes: LegalAxes, trial: NormalTrial) -> Iterator[tuple[str, AxisValue
         now = getattr(trial, axis.name)
         if axis.pinned:
             continue
-        if axis.name == "pp_schedule":
-            names: Sequence[str] = axes.schedules_by_vpp.get(trial.vpp, ())
-            yield from ((axis.name, name) for name in names if name not in ("auto", now))
-        elif axis.name == "recompute_method" and trial.recompute_granularity != "full":
+        if axis.name == "recompute_method" and trial.recompute_granularity != "full":
             continue
-        else:
-            yield from ((axis.name, value) for value in _beside(axis, now))
+        yield from ((axis.name, value) for value in _beside(axis, now))
 
 
 def _beside(axis: Axis, now: AxisValue | None) -> list[AxisValue]:
@@ -119,7 +116,7 @@ def _beside(axis: Axis, now: AxisValue | None) -> list[AxisValue]:
     return [*below[-1:], *above[:1]]
 
 
-def _moved(trial: NormalTrial, axis: str, value: AxisValue, inputs: Inputs) -> _Moved:
+def _moved(trial: NormalTrial, axis: str, value: AxisValue, inputs: Inputs) -> _Landing:
     """The configuration after the step, with what must go with it."""
     changes: dict[str, AxisValue] = {axis: value}
     if axis == "recompute_granularity" and value == "full":
@@ -131,14 +128,19 @@ def _moved(trial: NormalTrial, axis: str, value: AxisValue, inputs: Inputs) -> _
     workload, cluster, search = inputs.workload, inputs.cluster, inputs.search
     verdict = check(asked, workload, cluster, search)
     if verdict.legal and getattr(moved, axis) == value:
-        return _Moved(moved)
+        return _Landing(moved)
     held = search.model_copy(update={"pinned": {**search.pinned, axis: value}})
-    for offer in neighbours(asked, workload, cluster, held, limit=MOST_OFFERS):
+    offers = [
+        (offer.distance, len(knobs_apart(trial, near)), place, near)
+        for place, offer in enumerate(neighbours(asked, workload, cluster, held, MOST_OFFERS))
         # What only the pin makes legal is no place to step to.
-        if offer.distance <= FARTHEST and check(offer.config, workload, cluster, search).legal:
-            return _Moved(normalise(offer.config, workload))
-    reasons = [violation.reason for violation in verdict.violations]
-    return _Moved(None, reasons[0] if reasons else f"{axis} {value} means what it was")
+        if offer.distance <= FARTHEST and check(offer.config, workload, cluster, search).legal
+        for near in [normalise(offer.config, workload)]
+    ]
+    if offers:  # of equally near ones, what is most like the start, and not the workload
+        return _Landing(min(offers, key=lambda offer: offer[:3])[-1])
+    reasons = "; ".join(violation.reason for violation in verdict.violations)
+    return _Landing(None, reasons or f"{axis} {value} means what it was")
 
 
 def _gain(start: Evaluation, found: Evaluation) -> float | None:

@@ -36,7 +36,7 @@ def sensitivity(
     from flows.sensitivity_view import as_document, print_sensitivity
     from flows.terminal import print_json, warn
     from storage import EventLog
-    from tasks.sensitivity import sensitivity as steps_from
+    from tasks.sensitivity import steps_from
 
     there = store_of(store)
     run = there.find_run(run_id)
@@ -51,12 +51,14 @@ def sensitivity(
     if number not in state.trials:
         raise UserError(f"run {run} has no trial {number}", hint=f"refold show {run} lists them")
     asked = state.trials[number]
+    if asked.invalidated is not None:
+        warn(f"trial {number} was found wrong: {asked.invalidated.why}")
     found = steps_from(inputs_of_run(there, run), asked.proposed.config)
     if asked.score is not None and asked.score != found.start.tokens_per_s_per_gpu:
         now = found.start.tokens_per_s_per_gpu or 0.0
         warn(
             f"trial {number} was scored {asked.score:,.0f} tokens/s/GPU and is projected {now:,.0f}"
-            " now: Refold or what it runs on is another"
+            " now: by another Refold, or over other software"
         )
     if as_json:
         print_json({"run_id": run, "trial": number, **as_document(found)})

@@ -109,8 +109,13 @@ def tune(
         raise UserError("--seed-only and --llm contradict each other: leave one out")
     if dry_run and mode not in ("dry", None):
         raise UserError(f"--dry-run is short for --mode dry, and --mode {mode} was asked for too")
-    if agent_only and (seed_only or resume):
-        other = "--seed-only" if seed_only else "--resume"
+    others = {
+        "--seed-only": seed_only,
+        "--resume": resume,
+        "--seed-budget": seed_budget is not None,
+    }
+    if agent_only and any(others.values()):
+        other = next(name for name, said in others.items() if said)
         raise UserError(f"--agent-only and {other} contradict each other: leave one out")
     _refuse_what_is_not_there(profiling_mode, search)
     refuse_names_that_are_not_text(workload, target_cluster, *(model_path or ()))

@@ -8,7 +8,7 @@ from schemas.search import SearchSpec
 from schemas.trial import NormalTrial
 from storage.exports.knobs import knobs_apart
 from tasks.inputs import Inputs
-from tasks.sensitivity import CLOSE, Sensitivity, sensitivity
+from tasks.sensitivity import CLOSE, Sensitivity, steps_from
 from tests.builders import cluster, llama_70b, mixtral_8x22b, small_dense, small_moe
 
 SPEC = SearchSpec(gemm_backend="tile")
@@ -17,13 +17,13 @@ MIXTRAL = Inputs(mixtral_8x22b(mbs=1), cluster(4), SPEC)
 
 @pytest.fixture(scope="module")
 def around_mixtral() -> Sensitivity:
-    return sensitivity(MIXTRAL, MIXTRAL.workload.baseline)
+    return steps_from(MIXTRAL, MIXTRAL.workload.baseline)
 
 
 @pytest.mark.parametrize("workload", [small_dense(), small_moe(), llama_70b()])
 def test_every_step_is_legal_has_its_value_and_is_asked_once(workload) -> None:
     inputs = Inputs(workload, cluster(2 if workload.seq_length == 1024 else 8), SPEC)
-    found = sensitivity(inputs, workload.baseline)
+    found = steps_from(inputs, workload.baseline)
     oracle = inputs.oracle()
     taken = [step for step in found.steps if step.trial is not None]
     assert len(taken) > 5
@@ -66,9 +66,7 @@ def test_what_no_near_configuration_has_is_refused_with_its_rule(
 
 def test_pinned_axes_are_held() -> None:
     pinned = SPEC.model_copy(update={"pinned": {"mbs": 1, "fp8": "none"}})
-    found = sensitivity(
-        Inputs(MIXTRAL.workload, MIXTRAL.cluster, pinned), MIXTRAL.workload.baseline
-    )
+    found = steps_from(Inputs(MIXTRAL.workload, MIXTRAL.cluster, pinned), MIXTRAL.workload.baseline)
     assert {"mbs", "fp8", "gbs"} <= set(found.held)
     assert {step.axis for step in found.steps}.isdisjoint(found.held)
 
@@ -85,7 +83,7 @@ def test_the_best_of_a_whole_space_is_a_peak() -> None:
     fixed = {"recompute_granularity": "none", "fp8": "none", "use_turbo_deepep": False}
     few = SPEC.model_copy(update={"pinned": fixed})
     inputs = Inputs(small_moe(), cluster(1, 4), few)
-    found = sensitivity(inputs, best_of(inputs))
+    found = steps_from(inputs, best_of(inputs))
     assert len(found.steps) > 5
     assert found.faster == ()
 
@@ -93,4 +91,4 @@ def test_the_best_of_a_whole_space_is_a_peak() -> None:
 def test_what_cannot_run_has_no_surroundings() -> None:
     too_wide = MIXTRAL.workload.baseline.model_copy(update={"pp": 16, "ep": 8})
     with pytest.raises(UserError, match="nothing to step from"):
-        sensitivity(MIXTRAL, too_wide)
+        steps_from(MIXTRAL, too_wide)
