@@ -39,9 +39,10 @@ def with_model(inputs: Inputs, named: str | None) -> Inputs:
         EnvironmentMissing: one was named, and what it takes is not installed.
         UserError: its endpoint's address is none.
     """
-    plan = choose(inputs.llm, _environment(), named)
+    environment = search_dotenv(os.environ, Path.cwd())
+    plan = choose(inputs.llm, environment, named)
     if plan is None:
-        say(f"{why_none(inputs.llm, _environment())}: the seed plan alone proposes")
+        say(f"{why_none(inputs.llm, environment)}: the seed plan alone proposes")
         return inputs
     return _asking(inputs, plan)
 
@@ -53,19 +54,16 @@ def with_agent(inputs: Inputs, named: str | None) -> Inputs:
         EnvironmentMissing: there is none, or what it takes is not installed.
         UserError: its endpoint's address is none.
     """
-    plan = choose(inputs.llm, _environment(), named)
+    environment = search_dotenv(os.environ, Path.cwd())
+    plan = choose(inputs.llm, environment, named)
     if plan is None:
-        why = why_none(inputs.llm, _environment())
+        why = why_none(inputs.llm, environment)
         raise EnvironmentMissing(f"--agent-only: {why}", hint="--seed-only needs none")
     return _asking(inputs, plan)
 
 
 def _asking(inputs: Inputs, plan: LlmPlan) -> Inputs:
     return replace(inputs, search=inputs.search.model_copy(update={"llm": plan}))
-
-
-def _environment() -> dict[str, str]:
-    return search_dotenv(os.environ, Path.cwd())
 
 
 def export_keys() -> None:

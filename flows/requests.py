@@ -27,8 +27,8 @@ class TuneRequest(FrozenModel):
     seed_only: bool = False
     """No rounds of a language model."""
     agent_only: bool = False
-    """No seed plan: a language model goes on with the newest finished run that asked the same, else
-    with the baseline alone."""
+    """No seed plan: a language model goes on with the newest run that asked the same and has done
+    its seeds, else with the baseline alone."""
     llm: str | None = None
     """The language model to ask; None: the configured one, if any."""
     recall: bool = True

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_WIDTH = 100
+BETWEEN = 3
+"""Columns between two columns of a table."""
+NARROWEST = 24
+"""Characters that a column which wraps is not broken below, if it has as many."""
 
 
 def print_json(value: Any) -> None:
@@ -53,8 +57,41 @@ def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = ""
 ) -> None:
     """A table on stdout. A column whose name ends in `>` is right-aligned and never broken, one
-    whose name ends in `|` is never broken; the others wrap.
+    whose name ends in `|` is never broken; the others wrap. One that is too wide all the same is
+    printed in parts, each with the first column.
     """
+    for part in _parts(columns, rows):
+        picked = [[row[at] for at in part] for row in rows]
+        _print_part([columns[at] for at in part], picked, title)
+        title = ""
+
+
+def _parts(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[int]]:
+    """Columns by the part of a table they are printed in; the first is in all of them."""
+    widths = [
+        max([_width(name, name), *(_width(name, _cell(row[at])) for row in rows)])
+        for at, name in enumerate(columns)
+    ]
+    room = console().width - widths[0] - BETWEEN
+    parts: list[list[int]] = [[0]]
+    left = room
+    for at in range(1, len(columns)):
+        needed = widths[at] + BETWEEN
+        if needed > left and len(parts[-1]) > 1:
+            parts.append([0])
+            left = room
+        parts[-1].append(at)
+        left -= needed
+    return parts
+
+
+def _width(column: str, text: str) -> int:
+    """What a cell needs: a column that is never broken all of it, another enough to be read."""
+    whole = max(map(len, text.rstrip("|>").splitlines()), default=0)
+    return whole if column.endswith((">", "|")) else min(whole, NARROWEST)
+
+
+def _print_part(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import JustifyMethod
     from rich.table import Table

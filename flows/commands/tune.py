@@ -69,9 +69,7 @@ def tune(
     ] = False,
     agent_only: Annotated[
         bool,
-        typer.Option(
-            "--agent-only", help="No seeds: a model goes on with the newest finished run."
-        ),
+        typer.Option("--agent-only", help="No seeds: a model goes on with a run that has them."),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the newest unfinished run of this spec.")
