@@ -50,8 +50,10 @@ class _Table:
         begin, repeats = self.repetition(length, period_microbatches)
         middle, split = begin + length * bool(repeats), begin + length * repeats
         last = {row.rank: len(rows) - place for place, row in enumerate(rows)}
+        backward = self.last_backward()
+        farthest = max(*last.values(), len(rows) - backward)
         block_reach = self.reach(begin, middle)
-        tail_reach = max(self.reach(split, len(rows)), max(last.values()) - (len(rows) - split))
+        tail_reach = max(self.reach(split, len(rows)), farthest - (len(rows) - split))
         window = max(block_reach, tail_reach, 1)
         shift = period_microbatches * max(repeats - 1, 0)
         block = self.segment(begin, middle, window)
@@ -64,6 +66,10 @@ class _Table:
             window=window,
             sums=tuple(self.costs.sums),
             last_at=tuple(-last[rank] for rank in range(len(last))),
+            last_backward=(
+                backward - len(rows),
+                self.duration[backward] if rows[backward].op.kind == "BW" else 0,
+            ),
             last_gap=self.last_gap,
             rows=tuple(rows[:middle]) + tuple(_earlier(row, shift) for row in rows[split:]),
             trailing=tuple(tuple((m - shift, c) for m, c in grads) for grads in self.trailing),
@@ -71,6 +77,15 @@ class _Table:
             extendable=repeats > 1
             and block_reach <= length * (repeats - 1)
             and tail_reach <= length * repeats,
+        )
+
+    def last_backward(self) -> int:
+        """Place of the first rank's first backward pass of the last microbatch."""
+        newest = int(self.microbatch.max())
+        return next(
+            place
+            for place, (rank, op, _) in enumerate(self.rows)
+            if rank == 0 and op.kind != "F" and op.microbatch == newest
         )
 
     def segment(self, lo: int, hi: int, first_place: int) -> Segment:

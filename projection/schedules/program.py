@@ -71,6 +71,10 @@ class Program:
     """Gaps of several W's: indices into the flat costs, to be summed."""
     last_at: tuple[int, ...]
     """Place of every rank's last row, from the end of the run (-1 is the last)."""
+    last_backward: tuple[int, int]
+    """Of the first rank's first backward pass of the last microbatch: the place of its row, from
+    the end of the run, and the index into the flat costs of what it takes before weight gradients
+    may be had (BW gives them as it runs, B when it has ended: 0)."""
     last_gap: tuple[int, ...]
     """Index into the flat costs of the W's every rank runs after its last row."""
     rows: tuple[Row, ...]

@@ -27,6 +27,8 @@ class Timeline:
     busy_ms: tuple[float, ...]
     bubble_ratio: float
     extrapolated: bool
+    last_backward_ms: float
+    """From when the first rank has weight gradients of its last microbatch, to the end."""
     costs: Costs = field(repr=False)
 
     @property
@@ -72,18 +74,24 @@ def simulate(
     """
     costs = exact_costs(durations, p2p_ms, schedule.homes, schedule.num_microbatches)
     runs = ((*_makespan(one.program, costs, extrapolate), one) for one in schedule.alternatives)
-    makespan, extrapolated, fastest = min(runs, key=itemgetter(0))
+    makespan, extrapolated, last_backward, fastest = min(runs, key=itemgetter(0))
     vpp, m = schedule.vpp, schedule.num_microbatches
     per_chunk = list(map(add, map(add, costs.forward, costs.input_grad), costs.weight_grad))
     busy = tuple(m * sum(per_chunk[at : at + vpp]) for at in range(0, len(per_chunk), vpp))
     idle = makespan - sum(busy) / len(busy)
     return Timeline(
-        fastest, makespan, busy, idle / makespan if makespan > 0 else 0.0, extrapolated, costs
+        fastest,
+        makespan,
+        busy,
+        idle / makespan if makespan > 0 else 0.0,
+        extrapolated,
+        last_backward,
+        costs,
     )
 
 
-def _makespan(program: Program, costs: Costs, extrapolate: bool) -> tuple[float, bool]:
-    """End of the last op, and whether repeats were skipped."""
+def _makespan(program: Program, costs: Costs, extrapolate: bool) -> tuple[float, bool, float]:
+    """End of the last op, whether repeats were skipped, and `Timeline.last_backward_ms`."""
     both = map(add, costs.input_grad, costs.weight_grad)
     flat = [0.0, *costs.forward, *costs.input_grad, *costs.weight_grad, *both, *costs.up]
     flat += costs.down
@@ -103,7 +111,9 @@ def _makespan(program: Program, costs: Costs, extrapolate: bool) -> tuple[float,
         ends = _last(ends, program.window)
     advance(ends, _rows(program.epilogue, flat))
     last = map(ends.__getitem__, program.last_at)
-    return max(map(add, last, map(flat.__getitem__, program.last_gap))), extrapolated
+    makespan = max(map(add, last, map(flat.__getitem__, program.last_gap)))
+    place, duration = program.last_backward
+    return makespan, extrapolated, makespan - (ends[place] - flat[duration])
 
 
 def _rows(segment: Segment, flat: Sequence[float]) -> Iterable[PlainRow]:

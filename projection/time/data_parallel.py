@@ -44,7 +44,7 @@ class RankWindows:
     """What a rank can hide collectives behind, and how long it waits anyway, in ms."""
 
     backward: float
-    """Backward of one microbatch through all its chunks."""
+    """Backward of the last microbatch through all its chunks, and what lies between them."""
     forward: float
     idle_after: float
     """From its last backward to the pipeline's end."""
@@ -106,9 +106,12 @@ def data_parallel_settings(trial: NormalTrial, workload: Workload) -> DataParall
 
 
 def rank_windows(
-    chunks: tuple[tuple[ChunkTimes, ...], ...], *, splits: bool
+    chunks: tuple[tuple[ChunkTimes, ...], ...], *, splits: bool, last_backward_ms: float
 ) -> tuple[RankWindows, ...]:
     """What each rank can hide data-parallel collectives behind.
+
+    Between the chunks of a rank the last microbatch visits others, so the first rank, which alone
+    reduces in buckets, has as long as the pipeline says (`Timeline.last_backward_ms`).
 
     In 1F1B and interleaved schedules rank r runs its last backward before those of ranks r - 1 … 0
     on the same microbatch, and its first forward after theirs; split schedules fill that tail with
@@ -119,7 +122,11 @@ def rank_windows(
     for rank, row in enumerate(chunks):
         windows.append(
             RankWindows(
-                backward=sum([chunk.backward_ms for chunk in row]),
+                backward=(
+                    last_backward_ms
+                    if rank == 0 and len(row) > 1
+                    else sum([chunk.backward_ms for chunk in row])
+                ),
                 forward=sum([chunk.passes[0] for chunk in row]),
                 idle_after=0.0 if splits else after,
                 idle_before=before,

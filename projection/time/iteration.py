@@ -44,6 +44,8 @@ class PipelineTimes:
     busiest: int
     schedule: PipelineSchedule
     """What ran: of a schedule with others, the fastest."""
+    last_backward_ms: float
+    """The timeline's; without a pipeline, the backward passes of a microbatch."""
 
 
 def p2p_delays(
@@ -86,7 +88,8 @@ def pipeline_times(
     busiest = max(range(len(busy)), key=lambda rank: (busy[rank], -rank))
     if schedule.pp == 1:
         breakdown = _classes(per_rank[0])
-        return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0, schedule)
+        backward_ms = sum(chunk.backward_ms for chunk in chunks[0])
+        return PipelineTimes(breakdown, sum(breakdown.values()), 0.0, 0, schedule, backward_ms)
     durations = durations_of(chunks)
     timeline = simulate(schedule, durations, p2p)
     instant = simulate(schedule, durations) if any(p2p.forward) else timeline
@@ -101,6 +104,7 @@ def pipeline_times(
         bubble_ratio=timeline.bubble_ratio,
         busiest=busiest,
         schedule=timeline.schedule,
+        last_backward_ms=timeline.last_backward_ms,
     )
 
 

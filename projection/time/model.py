@@ -292,7 +292,11 @@ class TimeModel:
         if not trial.use_torch_fsdp2:
             settings = data_parallel_settings(trial, self._workload)
             rows = self._messages(trial, shape, settings, models)
-            windows = rank_windows(pipeline.chunks, splits=trial.splits_backward)
+            windows = rank_windows(
+                pipeline.chunks,
+                splits=trial.splits_backward,
+                last_backward_ms=pipeline.times.last_backward_ms,
+            )
             pairs = list(zip(rows, windows, strict=True))
             exposed["dp_grad_reduce"] = max(exposed_reduce(m, settings, w) for m, w in pairs)
             exposed["dp_param_gather"] = max(exposed_gather(m, settings, w) for m, w in pairs)

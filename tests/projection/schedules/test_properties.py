@@ -173,3 +173,17 @@ def test_v_placement_makes_both_ends_of_the_model_meet_on_rank_0():
         schedule = build(name, 4, 2, 4)
         assert schedule.homes[0][0] == schedule.homes[-1][0] == 0
         assert schedule.stages == ((0, 7), (1, 6), (2, 5), (3, 4))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_the_last_backward_begins_when_the_written_out_run_says(data):
+    """On the first rank, of the last microbatch; weight gradients come with BW, or after B."""
+    schedule = data.draw(schedules(max_m=60))
+    timeline = simulate(schedule, data.draw(durations(schedule)), data.draw(delays(schedule)))
+    newest = schedule.num_microbatches - 1
+    first = next(
+        op for op in timeline.operations()[0] if op.op.kind in "BW" and op.op.microbatch == newest
+    )
+    begins = first.start_ms if first.op.kind == "BW" else first.end_ms
+    assert timeline.last_backward_ms == timeline.makespan_ms - begins

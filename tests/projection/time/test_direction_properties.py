@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from projection.profiles import gpu_profile
-from tests.builders import cluster, mixtral_8x22b, small_moe
+from tests.builders import cluster, mixtral_8x22b, small_dense, small_moe
 from tests.projection.time.cases import Case, cases, overlapping, with_architecture
 
 ALLOWED = 1 + 1e-9
@@ -52,6 +53,30 @@ def test_a_faster_gpu_of_as_many_units_never_slows_anything(
     gpu = case.cluster.gpu
     update = {f: getattr(gpu, f) * factor for f in fields if getattr(gpu, f) is not None}
     faster = case.cluster.model_copy(update={"gpu": gpu.model_copy(update=update)})
+    assert case.ms(faster) <= case.ms() * ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "width", "seq", "pp", "gbs", "schedule"),
+    [
+        ("mi350x", (4, 8), 8192, 512, 2, 32, "zbv-greedy-min"),
+        ("h100-sxm", (16, 2), 4096, 2048, 8, 8, "zbv-formatted"),
+    ],
+)
+def test_a_faster_gpu_leaves_gradients_the_time_that_a_v_waits(
+    name: str, nodes: tuple[int, int], width: int, seq: int, pp: int, gbs: int, schedule: str
+) -> None:
+    """A rank's two chunks lie apart: what is reduced meanwhile is not held to their own time."""
+    shape = {"num_layers": 16, "hidden_size": width, "ffn_hidden_size": width}
+    heads = {"num_attention_heads": 16, "num_query_groups": 8, "kv_channels": 128}
+    wide = with_architecture(small_dense(), **shape, **heads, vocab_size=200064)
+    gpu = gpu_profile(name)
+    knobs = {"pp": pp, "gbs": gbs, "pp_schedule": schedule, "vpp": 2, "mbs": 2}
+    trial = wide.baseline.model_copy(update=knobs)
+    case = Case(wide.model_copy(update={"seq_length": seq}), cluster(*nodes, gpu), trial)
+    twice = {field: 2 * getattr(gpu, field) for field in RATES[:4] if getattr(gpu, field)}
+    faster = case.cluster.model_copy(update={"gpu": gpu.model_copy(update=twice)})
+    assert case.project().time_breakdown_ms["dp_grad_reduce"] > 0
     assert case.ms(faster) <= case.ms() * ALLOWED
 
 
