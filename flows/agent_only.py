@@ -61,7 +61,7 @@ def _refuse_spent(state: State) -> None:
 
 def _say_what_stands(state: State, differences: Sequence[Difference]) -> None:
     say(f"the model goes on with run {state.run_id}")
-    other = [d.words for d in differences if d.path not in NOT_THE_RUNS_OWN]
+    other = [d.words for d in differences if not d.is_in(NOT_THE_RUNS_OWN)]
     if other:
         say(
             f"the run's own search stands, and not the file's: {'; '.join(other[:4])}"

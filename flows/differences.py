@@ -44,6 +44,10 @@ class Difference(NamedTuple):
         """`words`, with at most so many characters of a value."""
         return f"{self.path}: {_short(self.before, longest)} → {_short(self.after, longest)}"
 
+    def is_in(self, places: Iterable[str]) -> bool:
+        """Whether what changed is one of `places`, or below one."""
+        return any(self.path == place or self.path.startswith(f"{place}.") for place in places)
+
     @property
     def setting(self) -> str:
         """The change as `refold fork --set` takes it."""
@@ -109,11 +113,7 @@ def fork_differences(
 
 def scores_survive(differences: Iterable[Difference]) -> bool:
     """Whether what was said of earlier trials still holds after such a change."""
-    return all(_is_harmless(difference.path) for difference in differences)
-
-
-def _is_harmless(path: str) -> bool:
-    return any(path == name or path.startswith(f"{name}.") for name in HARMLESS)
+    return all(difference.is_in(HARMLESS) for difference in differences)
 
 
 def search_differences(before: SearchSpec, after: SearchSpec) -> list[Difference]:

@@ -143,6 +143,19 @@ def test_what_the_files_say_otherwise_is_named_and_the_runs_own_stands(
     assert state_of(request, run_id).spec.search.budget.max_rounds == 3
 
 
+def test_the_model_that_is_named_is_the_one_that_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with endpoint(tuner.tune) as server:
+        request = asking(tmp_path, server.url, agent_only=True)
+        run_id = tune(request, stage=but_export)
+        capsys.readouterr()
+        another = request.model_copy(update={"llm": "openai/another"})
+        assert tune(another, stage=but_export) == run_id
+    assert "search.llm" not in capsys.readouterr().err
+    assert {call.event.model for call in state_of(request, run_id).calls} == {MODEL, another.llm}
+
+
 def test_a_run_without_a_round_left_is_refused_with_what_gives_it_more(tmp_path: Path):
     with endpoint(lambda prompt, number: (500, "{}")) as server:
         first = asking(tmp_path, server.url, agent_only=True, rounds=1)
