@@ -8,7 +8,7 @@ from pathlib import Path
 from flows.ledger import Recorder
 from flows.terminal import say
 from schemas.errors import EnvironmentMissing
-from schemas.search import LlmPlan, LlmSettings
+from schemas.search import LlmSettings
 from tasks.inputs import Inputs
 from tasks.llm.choice import choose, why_none
 from tasks.resolve.environment import search_dotenv
@@ -39,12 +39,10 @@ def with_model(inputs: Inputs, named: str | None) -> Inputs:
         EnvironmentMissing: one was named, and what it takes is not installed.
         UserError: its endpoint's address is none.
     """
-    environment = search_dotenv(os.environ, Path.cwd())
-    plan = choose(inputs.llm, environment, named)
-    if plan is None:
-        say(f"{why_none(inputs.llm, environment)}: the seed plan alone proposes")
-        return inputs
-    return _asking(inputs, plan)
+    asking, why = _asking(inputs, named)
+    if why is not None:
+        say(f"{why}: the seed plan alone proposes")
+    return asking
 
 
 def with_agent(inputs: Inputs, named: str | None) -> Inputs:
@@ -54,16 +52,19 @@ def with_agent(inputs: Inputs, named: str | None) -> Inputs:
         EnvironmentMissing: there is none, or what it takes is not installed.
         UserError: its endpoint's address is none.
     """
+    asking, why = _asking(inputs, named)
+    if why is not None:
+        raise EnvironmentMissing(f"--agent-only: {why}", hint="--seed-only needs none")
+    return asking
+
+
+def _asking(inputs: Inputs, named: str | None) -> tuple[Inputs, str | None]:
+    """`inputs` with the model that was chosen; as they are, and why, where there is none."""
     environment = search_dotenv(os.environ, Path.cwd())
     plan = choose(inputs.llm, environment, named)
     if plan is None:
-        why = why_none(inputs.llm, environment)
-        raise EnvironmentMissing(f"--agent-only: {why}", hint="--seed-only needs none")
-    return _asking(inputs, plan)
-
-
-def _asking(inputs: Inputs, plan: LlmPlan) -> Inputs:
-    return replace(inputs, search=inputs.search.model_copy(update={"llm": plan}))
+        return inputs, why_none(inputs.llm, environment)
+    return replace(inputs, search=inputs.search.model_copy(update={"llm": plan})), None
 
 
 def export_keys() -> None:

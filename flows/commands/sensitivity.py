@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from flows.options import Json, RunId, StoreOption, examples
-from schemas.errors import UserError
 
 SENSITIVITY_EXAMPLES = examples(
     "refold sensitivity latest",
@@ -36,21 +35,15 @@ def sensitivity(
     from flows.sensitivity_view import as_document, print_sensitivity
     from flows.terminal import print_json, warn
     from storage import EventLog
+    from tasks.chosen_trial import chosen_trial
     from tasks.sensitivity import steps_from
 
     there = store_of(store)
     run = there.find_run(run_id)
     warn_if_unanchored(there, run)
     state = EventLog.open(there, run).state()
-    best = None if state.best is None else state.best.number
-    number = best if trial is None else trial
-    if number is None:
-        raise UserError(
-            f"run {run} has no recipe", hint="name a trial with --trial; refold show lists them"
-        )
-    if number not in state.trials:
-        raise UserError(f"run {run} has no trial {number}", hint=f"refold show {run} lists them")
-    asked = state.trials[number]
+    asked = chosen_trial(state, run, trial, verb="sensitivity")
+    number = asked.number
     if asked.invalidated is not None:
         warn(f"trial {number} was found wrong: {asked.invalidated.why}")
     found = steps_from(inputs_of_run(there, run), asked.proposed.config)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from schemas.errors import UserError
 from schemas.events import (
     RunFinished,
     RunInterrupted,
@@ -35,6 +34,7 @@ from storage.fork_steps import fork_steps, place_of
 from storage.heads import read_anchor
 from storage.reading import Record, lineage_of
 from storage.state import Trial
+from tasks.chosen_trial import chosen_trial
 from tasks.lineage.generations import generations
 from tasks.lineage.story import Sources, configurations, story_of
 from tasks.resolve.sources import is_shipped
@@ -61,7 +61,7 @@ def lineage_of_trial(
         searches = generations(known)
     state = searches[-1].state
     spec = state.spec
-    chosen = _chosen(state, run_id, trial)
+    chosen = chosen_trial(state, run_id, trial, verb="lineage")
     runs = [name for name, _ in lineage_of(store.backend, run_id)]
     until = None if as_of is None else state.last_at
     elsewhere, unread = _elsewhere(store, known, configurations(chosen.number, searches), until)
@@ -101,21 +101,6 @@ def lineage_of_trial(
         history=tuple(_history(known)),
         unread=tuple(unread),
     )
-
-
-def _chosen(state: State, run_id: str, number: int | None) -> Trial:
-    when = f"as of event {state.head_seq}"
-    if number is None:
-        if state.best is None:
-            raise UserError(
-                f"run {run_id} has no recipe {when}: no trial is legal, fits and is timed",
-                hint=f"refold lineage {run_id} --trial N tells of any trial",
-            )
-        return state.best
-    if number not in state.trials:
-        there = f"0 to {max(state.trials)}" if state.trials else "none yet"
-        raise UserError(f"run {run_id} has no trial {number} {when}; it has {there}")
-    return state.trials[number]
 
 
 class _Blobs:
